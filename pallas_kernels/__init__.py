@@ -1,0 +1,1 @@
+"""Kernels behind one api.py per op; this package knows nothing of specjax."""

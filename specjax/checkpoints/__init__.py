@@ -1,0 +1,25 @@
+"""Checkpoints: names and downloads, GGUF, safetensors, tokenizers, chat templates."""
+
+from specjax.checkpoints.chat import ChatTemplate
+from specjax.checkpoints.load import (
+    Inspection,
+    LanguageModel,
+    inspect,
+    load,
+    truncate,
+)
+from specjax.checkpoints.names import cache_folder, fetch
+from specjax.checkpoints.tokenizer import TextStream, Tokenizer
+
+__all__ = [
+    "ChatTemplate",
+    "Inspection",
+    "LanguageModel",
+    "TextStream",
+    "Tokenizer",
+    "cache_folder",
+    "fetch",
+    "inspect",
+    "load",
+    "truncate",
+]

@@ -1,0 +1,226 @@
+"""Reads GGUF files.
+
+The header is read here, with every length checked against the file: the `gguf`
+package reads past the end of a truncated file without noticing and takes seconds for
+a vocabulary. Quantised blocks are decoded by that package.
+"""
+
+import dataclasses
+import pathlib
+import struct
+from typing import Any
+
+import gguf
+import numpy as np
+
+_MAGIC = b"GGUF"
+_VERSIONS = (2, 3)
+_ALIGNMENT = 32
+_MAX_DIMENSIONS = 4
+_READABLE = ("F32", "F16", "BF16", "Q4_0", "Q4_1", "Q8_0")
+_SCALARS = {
+    gguf.GGUFValueType.UINT8: "<u1",
+    gguf.GGUFValueType.INT8: "<i1",
+    gguf.GGUFValueType.UINT16: "<u2",
+    gguf.GGUFValueType.INT16: "<i2",
+    gguf.GGUFValueType.UINT32: "<u4",
+    gguf.GGUFValueType.INT32: "<i4",
+    gguf.GGUFValueType.FLOAT32: "<f4",
+    gguf.GGUFValueType.BOOL: "?",
+    gguf.GGUFValueType.UINT64: "<u8",
+    gguf.GGUFValueType.INT64: "<i8",
+    gguf.GGUFValueType.FLOAT64: "<f8",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class TensorInfo:
+    """Where one tensor lies.
+
+    Attributes:
+      shape: rows first, as in NumPy (GGUF writes them last first).
+      kind: how its numbers are stored.
+      offset: first byte, from the start of the file.
+      num_bytes: length in the file.
+    """
+
+    shape: tuple[int, ...]
+    kind: gguf.GGMLQuantizationType
+    offset: int
+    num_bytes: int
+
+
+@dataclasses.dataclass(frozen=True)
+class GgufFile:
+    """The header of a GGUF file.
+
+    Attributes:
+      path: the file.
+      metadata: keys and values; arrays are lists.
+      tensors: by name, in file order.
+    """
+
+    path: pathlib.Path
+    metadata: dict[str, Any]
+    tensors: dict[str, TensorInfo]
+
+    @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Shape of each tensor."""
+        return {name: info.shape for name, info in self.tensors.items()}
+
+    def read(self, name: str) -> np.ndarray:
+        """The tensor as float32, decoded if it is quantised.
+
+        Raises:
+          ValueError: its storage is not one of those that are read.
+        """
+        info = self.tensors[name]
+        if info.kind.name not in _READABLE:
+            raise ValueError(
+                f"{self.path}: tensor {name} is stored as {info.kind.name}; expected "
+                f"one of {', '.join(_READABLE)}; convert the file to one of these"
+            )
+        raw = np.memmap(
+            self.path, mode="r", offset=info.offset, shape=(info.num_bytes,)
+        )
+        if info.kind.name == "F32":
+            return np.array(raw.view("<f4")).reshape(info.shape)
+        row_bytes = info.num_bytes // max(int(np.prod(info.shape[:-1])), 1)
+        packed = raw.reshape(*info.shape[:-1], row_bytes)
+        return gguf.quants.dequantize(packed, info.kind).reshape(info.shape)
+
+
+def open_gguf(path: str | pathlib.Path) -> GgufFile:
+    """Reads the header of a GGUF file; tensors stay on disk.
+
+    Raises:
+      ValueError: the file is missing, truncated or not well-formed.
+    """
+    path = pathlib.Path(path)
+    if not path.is_file():
+        raise ValueError(f"{path}: expected a GGUF file, found no such file")
+    size = path.stat().st_size
+    if size < 24:
+        raise ValueError(f"{path}: {size} bytes are too short for a GGUF file")
+    cursor = _Cursor(path, np.memmap(path, mode="r"))
+    if bytes(cursor.take(4, "magic")) != _MAGIC:
+        raise ValueError(
+            f"{path}: not a GGUF file (it does not begin with 'GGUF'); expected a "
+            "model in GGUF or a directory with config.json"
+        )
+    version = cursor.number("<u4", "version")
+    if version not in _VERSIONS:
+        raise ValueError(
+            f"{path}: GGUF version {version} is not read; expected one of "
+            f"{_VERSIONS}, little-endian"
+        )
+    num_tensors = cursor.number("<u8", "tensor count")
+    num_keys = cursor.number("<u8", "key count")
+    metadata = {}
+    for _ in range(num_keys):
+        key = cursor.text("a metadata key")
+        if key in metadata:
+            raise ValueError(f"{path}: metadata key {key} occurs twice")
+        metadata[key] = cursor.value(key)
+    entries = {}
+    for _ in range(num_tensors):
+        name, entry = cursor.tensor()
+        if name in entries:
+            raise ValueError(f"{path}: tensor {name} occurs twice")
+        entries[name] = entry
+    alignment = metadata.get("general.alignment", _ALIGNMENT)
+    if not isinstance(alignment, int) or alignment < 1 or alignment % 8:
+        raise ValueError(
+            f"{path}: general.alignment must be a positive multiple of 8, got "
+            f"{alignment!r}"
+        )
+    start = -(-cursor.at // alignment) * alignment
+    tensors = {
+        name: _place(path, size, name, entry, start) for name, entry in entries.items()
+    }
+    return GgufFile(path, metadata, tensors)
+
+
+def _place(path, size, name, entry, start) -> TensorInfo:
+    """Turns a header entry into a TensorInfo that lies inside the file."""
+    shape, kind, offset = entry
+    block, block_bytes = gguf.GGML_QUANT_SIZES[kind]
+    if shape[-1] % block:
+        raise ValueError(
+            f"{path}: tensor {name} has rows of {shape[-1]}, expected a multiple of "
+            f"{block} for {kind.name}"
+        )
+    count = 1
+    for length in shape:  # Python integers: a corrupt header can't overflow.
+        count *= length
+    num_bytes = count // block * block_bytes
+    if start + offset + num_bytes > size:
+        raise ValueError(
+            f"{path}: tensor {name} ends at byte {start + offset + num_bytes}, the "
+            f"file at {size}; it is truncated or corrupt: fetch it again"
+        )
+    return TensorInfo(shape, kind, start + offset, num_bytes)
+
+
+class _Cursor:
+    """Reads a header in order and never past the end of the file."""
+
+    def __init__(self, path: pathlib.Path, data: np.ndarray) -> None:
+        self.path, self.at = path, 0
+        self._data = memoryview(data)
+
+    def take(self, count: int, what: str) -> memoryview:
+        end = self.at + count
+        if end > len(self._data):
+            raise ValueError(
+                f"{self.path}: ends inside {what} (byte {end} of "
+                f"{len(self._data)}); it is truncated or corrupt: fetch it again"
+            )
+        self.at, start = end, self.at
+        return self._data[start:end]
+
+    def number(self, dtype: str, what: str) -> Any:
+        width = np.dtype(dtype).itemsize
+        return np.frombuffer(self.take(width, what), dtype)[0].item()
+
+    def text(self, what: str) -> str:
+        (length,) = struct.unpack("<Q", self.take(8, what))
+        try:
+            return str(self.take(length, what), "utf-8")
+        except UnicodeDecodeError as error:
+            raise ValueError(f"{self.path}: {what} is not UTF-8 ({error})") from error
+
+    def value(self, key: str) -> Any:
+        what = f"metadata {key}"
+        return self._typed(self.number("<u4", what), what)
+
+    def _typed(self, kind: int, what: str) -> Any:
+        if kind == gguf.GGUFValueType.STRING:
+            return self.text(what)
+        if kind == gguf.GGUFValueType.ARRAY:
+            item, count = self.number("<u4", what), self.number("<u8", what)
+            if item in _SCALARS:
+                dtype = np.dtype(_SCALARS[item])
+                raw = self.take(count * dtype.itemsize, what)
+                return np.frombuffer(raw, dtype).tolist()
+            return [self._typed(item, what) for _ in range(count)]
+        if kind not in _SCALARS:
+            raise ValueError(f"{self.path}: {what} has unknown type {kind}")
+        return self.number(_SCALARS[kind], what)
+
+    def tensor(self) -> tuple[str, tuple]:
+        name = self.text("a tensor name")
+        what = f"tensor {name}"
+        rank = self.number("<u4", what)
+        if not 1 <= rank <= _MAX_DIMENSIONS:
+            raise ValueError(
+                f"{self.path}: {what} has {rank} dimensions, expected 1 to "
+                f"{_MAX_DIMENSIONS}"
+            )
+        shape = tuple(self.number("<u8", what) for _ in range(rank))[::-1]
+        kind = self.number("<u4", what)
+        if kind not in list(gguf.GGMLQuantizationType):
+            raise ValueError(f"{self.path}: {what} has unknown storage type {kind}")
+        offset = self.number("<u8", what)
+        return name, (shape, gguf.GGMLQuantizationType(kind), offset)

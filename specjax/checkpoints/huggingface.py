@@ -1,0 +1,145 @@
+"""Reads directories of Hugging Face: config, safetensors, generation config."""
+
+import contextlib
+import dataclasses
+import json
+import pathlib
+from typing import Any
+
+import numpy as np
+import safetensors
+
+_INDEX = "model.safetensors.index.json"
+_SINGLE = "model.safetensors"
+_READABLE = ("F32", "F16", "BF16", "F64")
+
+
+@dataclasses.dataclass(frozen=True)
+class HfDirectory:
+    """The headers of a checkpoint.
+
+    Attributes:
+      path: the directory.
+      config: parsed `config.json`.
+      generation_config, tokenizer_config: parsed, {} where there is none.
+      shapes: of each tensor.
+      files: the file that holds each tensor.
+    """
+
+    path: pathlib.Path
+    config: dict[str, Any]
+    generation_config: dict[str, Any]
+    tokenizer_config: dict[str, Any]
+    shapes: dict[str, tuple[int, ...]]
+    files: dict[str, pathlib.Path]
+
+    def read(self, name: str) -> np.ndarray:
+        """The tensor as it is stored (bfloat16 too)."""
+        path = self.files[name]
+        with _opened(path) as file:
+            kind = file.get_slice(name).get_dtype()
+            if kind not in _READABLE:
+                raise ValueError(
+                    f"{path}: tensor {name} is stored as {kind}; expected one of "
+                    f"{', '.join(_READABLE)}; quantised checkpoints are not read"
+                )
+            return file.get_tensor(name)
+
+
+def open_directory(path: str | pathlib.Path) -> HfDirectory:
+    """Reads the headers of a directory; tensors stay on disk.
+
+    Raises:
+      ValueError: a file is missing, truncated or not well-formed.
+    """
+    path = pathlib.Path(path)
+    config = read_json(path / "config.json")
+    if config is None:
+        raise ValueError(
+            f"{path}: expected config.json and safetensors here, found no config.json"
+        )
+    names = _shards(path)
+    shapes, files = {}, {}
+    for file_path, promised in names.items():
+        with _opened(file_path) as file:
+            held = set(file.keys())
+            lacking = sorted((promised or set()) - held)
+            if lacking:
+                raise ValueError(
+                    f"{file_path}: lacks tensor {lacking[0]}, which {_INDEX} says is "
+                    "here; fetch the checkpoint again"
+                )
+            for name in held:
+                if name in files:
+                    raise ValueError(
+                        f"{path}: tensor {name} is both in {files[name].name} and in "
+                        f"{file_path.name}; remove the file that does not belong"
+                    )
+                shapes[name] = tuple(file.get_slice(name).get_shape())
+                files[name] = file_path
+    return HfDirectory(
+        path=path,
+        config=config,
+        generation_config=read_json(path / "generation_config.json") or {},
+        tokenizer_config=read_json(path / "tokenizer_config.json") or {},
+        shapes=shapes,
+        files=files,
+    )
+
+
+def read_json(path: pathlib.Path) -> dict[str, Any] | None:
+    """A parsed JSON object, None where there is no such file.
+
+    Raises:
+      ValueError: it is not a JSON object in UTF-8.
+    """
+    if not path.is_file():
+        return None
+    try:
+        parsed = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:  # JSON and UTF-8 errors are both
+        raise ValueError(f"{path}: not valid JSON ({error})") from error
+    if not isinstance(parsed, dict):
+        raise ValueError(f"{path}: expected an object, got {type(parsed).__name__}")
+    return parsed
+
+
+def _shards(path: pathlib.Path) -> dict[pathlib.Path, set[str] | None]:
+    """Files of weights, each with the tensors that the index promises."""
+    index = read_json(path / _INDEX)
+    if index is None:
+        if not (path / _SINGLE).is_file():
+            raise ValueError(
+                f"{path}: expected {_SINGLE} or {_INDEX}, found neither; pickled "
+                "weights (.bin, .pt) are not read: convert them to safetensors"
+            )
+        return {path / _SINGLE: None}
+    promised = index.get("weight_map")
+    if not isinstance(promised, dict) or not promised:
+        raise ValueError(f"{path / _INDEX}: expected a weight_map of tensors to files")
+    shards: dict[pathlib.Path, set[str] | None] = {}
+    for tensor, name in promised.items():
+        if pathlib.PurePath(name).name != name:
+            raise ValueError(
+                f"{path / _INDEX}: expected file names in this directory, got {name!r}"
+            )
+        shards.setdefault(path / name, set()).add(tensor)
+    for shard in shards:
+        if not shard.is_file():
+            raise ValueError(
+                f"{shard}: this shard is missing, {_INDEX} names it; fetch it again"
+            )
+    return shards
+
+
+@contextlib.contextmanager
+def _opened(path: pathlib.Path):
+    try:
+        file = safetensors.safe_open(str(path), framework="numpy")
+    except Exception as error:  # SafetensorError, or OSError by platform
+        raise ValueError(
+            f"{path}: not a whole safetensors file ({error}); it is truncated or "
+            "corrupt: fetch it again"
+        ) from error
+    with file:
+        yield file

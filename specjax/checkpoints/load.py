@@ -1,0 +1,314 @@
+"""Loads models, whole or only their headers."""
+
+import dataclasses
+import os
+import pathlib
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+
+from specjax.checkpoints import chat, gguf, huggingface, layout, names
+from specjax.checkpoints import tokenizer as tokenizer_lib
+from specjax.models import config as config_lib
+from specjax.models import decoder, families
+from specjax.models import model as model_lib
+
+_DTYPES = ("float32", "bfloat16", "float16")
+_GGUF_STOPS = ("eos", "eot", "eom")
+
+
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
+class LanguageModel:
+    """A model with its weights and its language.
+
+    Attributes:
+      name: what it was loaded by.
+      model: shapes and choices, static.
+      params: weights, in the form that ``model`` says.
+      tokenizer: text to ids and back.
+      chat_template: None for a model without one.
+      stop_ids: tokens that end an answer.
+      fingerprint: of the tokenizer.
+    """
+
+    name: str
+    model: model_lib.Model
+    params: decoder.Params
+    tokenizer: tokenizer_lib.Tokenizer
+    chat_template: chat.ChatTemplate | None
+    stop_ids: tuple[int, ...]
+    fingerprint: str
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Inspection:
+    """What the headers of a checkpoint say.
+
+    Attributes:
+      path: the file or directory.
+      config: None if it is not one that can be read; then ``problems`` says why.
+      shapes: of each tensor in the checkpoint.
+      fingerprint: of the tokenizer, None if it can't be read.
+      vocab_size: of the tokenizer, 0 if it can't be read.
+      stop_ids: tokens that end an answer.
+      has_chat_template: whether it has one.
+      problems: every reason why ``load`` would refuse it, values aside.
+    """
+
+    path: pathlib.Path
+    config: config_lib.ModelConfig | None
+    shapes: dict[str, tuple[int, ...]]
+    fingerprint: str | None
+    vocab_size: int
+    stop_ids: tuple[int, ...]
+    has_chat_template: bool
+    problems: list[str]
+
+
+@dataclasses.dataclass(frozen=True)
+class _Format:
+    """The parts of an opened checkpoint, each read when called."""
+
+    path: pathlib.Path
+    shapes: dict[str, tuple[int, ...]]
+    config: Callable[[], config_lib.ModelConfig]
+    naming: Callable[[config_lib.ModelConfig], layout.Naming]
+    storage: Callable[[config_lib.ModelConfig], families.Storage]
+    read: Callable[[str], np.ndarray]
+    tokenizer: Callable[[], tokenizer_lib.Tokenizer]
+    chat_template: Callable[[tokenizer_lib.Tokenizer], chat.ChatTemplate | None]
+    stop_ids: Callable[[tokenizer_lib.Tokenizer], tuple[int, ...]]
+
+
+def load(
+    name: str | os.PathLike[str], *, dtype: Any = None, scanned: bool = False
+) -> LanguageModel:
+    """Loads a model with its tokenizer.
+
+    Args:
+      name: see ``names.fetch``: a known name, "hf:owner/name" or a path.
+      dtype: "float32", "bfloat16" or "float16"; None takes float32 on CPU, where
+        narrow matrix products are slow, and bfloat16 elsewhere.
+      scanned: whether to stack the layers, which compiles big models faster and is
+        slower on CPU.
+
+    Returns:
+      The model, its params on the default device.
+
+    Raises:
+      ValueError: the checkpoint is not one that can be read, or is damaged; the
+        message says what is wrong with which tensor or file.
+    """
+    dtype = _dtype(dtype)
+    opened = _open(names.fetch(name))
+    config = opened.config()
+    naming = opened.naming(config)
+    _raise_if(opened.path, layout.problems(config, naming, opened.shapes))
+    tokenizer = opened.tokenizer()
+    _raise_if(opened.path, _vocabulary_problems(config, tokenizer))
+    template, stop_ids = opened.chat_template(tokenizer), opened.stop_ids(tokenizer)
+    try:
+        params = layout.read_params(
+            config,
+            naming,
+            opened.storage(config),
+            opened.read,
+            dtype=dtype,
+            scanned=scanned,
+        )
+    except ValueError as error:
+        raise ValueError(f"{opened.path}: {error}") from error
+    return LanguageModel(
+        name=os.fspath(name),
+        model=model_lib.Model(config=config, dtype=dtype.name, scanned=scanned),
+        params=params,
+        tokenizer=tokenizer,
+        chat_template=template,
+        stop_ids=stop_ids,
+        fingerprint=tokenizer.fingerprint(),
+    )
+
+
+def inspect(name: str | os.PathLike[str]) -> Inspection:
+    """Reads the headers of a checkpoint and finds what is wrong with it.
+
+    Args:
+      name: as for ``load``.
+
+    Raises:
+      ValueError: there is no such checkpoint, or its files can't be opened at all.
+    """
+    opened = _open(names.fetch(name))
+    found: list[str] = []
+
+    def attempt(part: Callable, *arguments: Any) -> Any:
+        try:
+            return part(*arguments)
+        except ValueError as error:
+            found.append(str(error))
+            return None
+
+    config = attempt(opened.config)
+    tokenizer = attempt(opened.tokenizer)
+    if config is not None:
+        found += layout.problems(config, opened.naming(config), opened.shapes)
+    if config is not None and tokenizer is not None:
+        found += _vocabulary_problems(config, tokenizer)
+    stop_ids = attempt(opened.stop_ids, tokenizer) if tokenizer else None
+    template = attempt(opened.chat_template, tokenizer) if tokenizer else None
+    return Inspection(
+        path=opened.path,
+        config=config,
+        shapes=opened.shapes,
+        fingerprint=tokenizer.fingerprint() if tokenizer else None,
+        vocab_size=tokenizer.vocab_size if tokenizer else 0,
+        stop_ids=stop_ids or (),
+        has_chat_template=template is not None,
+        problems=found,
+    )
+
+
+def truncate(lm: LanguageModel, layers: int) -> LanguageModel:
+    """The model cut to its first layers, with the norm and head that it has.
+
+    It shares every array with ``lm``: a draft model that costs no memory.
+
+    Args:
+      lm: the model, its layers unrolled.
+      layers: how many to keep, 1 to all of them.
+
+    Raises:
+      ValueError: there are not that many layers, or they are stacked.
+    """
+    config = lm.model.config
+    if isinstance(layers, bool) or not isinstance(layers, int):
+        raise ValueError(f"layers: expected an integer, got {layers!r}")
+    if not 1 <= layers <= config.num_layers:
+        raise ValueError(
+            f"layers: expected 1 to {config.num_layers}, the layers of {lm.name}, "
+            f"got {layers}"
+        )
+    if lm.model.scanned:
+        raise ValueError(
+            f"layers: {lm.name} holds stacked layers, which can't be cut without a "
+            "copy; load it with scanned=False"
+        )
+    cut = dataclasses.replace(
+        config, num_layers=layers, windows=config.windows[:layers]
+    )
+    return dataclasses.replace(
+        lm,
+        name=f"{lm.name}[:{layers}]",
+        model=dataclasses.replace(lm.model, config=cut),
+        params={**lm.params, "layers": lm.params["layers"][:layers]},
+    )
+
+
+def _dtype(dtype: Any) -> np.dtype:
+    if dtype is None:
+        dtype = "float32" if jax.default_backend() == "cpu" else "bfloat16"
+    try:
+        chosen = np.dtype(dtype)
+    except TypeError:
+        chosen = None
+    if chosen is None or chosen.name not in _DTYPES:
+        raise ValueError(f"dtype: expected one of {', '.join(_DTYPES)}, got {dtype!r}")
+    return chosen
+
+
+def _raise_if(path: pathlib.Path, found: list[str]) -> None:
+    if found:
+        more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
+        raise ValueError(f"{path}: {found[0]}{more}; the checkpoint is not whole or "
+                         "not of this family")
+
+
+def _vocabulary_problems(config, tokenizer) -> list[str]:
+    if tokenizer.vocab_size <= config.vocab_size:
+        return []
+    return [
+        f"the tokenizer has {tokenizer.vocab_size} ids, the model's embedding only "
+        f"{config.vocab_size}; they do not belong together"
+    ]
+
+
+def _open(path: pathlib.Path) -> _Format:
+    return _open_directory(path) if path.is_dir() else _open_gguf(path)
+
+
+def _open_gguf(path: pathlib.Path) -> _Format:
+    file = gguf.open_gguf(path)
+
+    def config():
+        factors = None
+        if "rope_freqs.weight" in file.tensors:
+            factors = file.read("rope_freqs.weight")
+        return families.from_gguf(
+            file.metadata,
+            tied_head="output.weight" not in file.tensors,
+            rope_factors=factors,
+        )
+
+    def token(tokenizer, kind: str) -> str:
+        index = file.metadata.get(f"tokenizer.ggml.{kind}_token_id")
+        return "" if index is None else tokenizer.token(index) or ""
+
+    def chat_template(tokenizer):
+        return chat.from_gguf(
+            file.metadata, token(tokenizer, "bos"), token(tokenizer, "eos")
+        )
+
+    def stop_ids(tokenizer):
+        keys = [f"tokenizer.ggml.{kind}_token_id" for kind in _GGUF_STOPS]
+        return _stops([file.metadata.get(key) for key in keys], tokenizer)
+
+    return _Format(
+        path=path,
+        shapes=file.shapes,
+        config=config,
+        naming=lambda _: layout.gguf_naming(),
+        storage=families.gguf_storage,
+        read=file.read,
+        tokenizer=lambda: tokenizer_lib.from_gguf(file.metadata),
+        chat_template=chat_template,
+        stop_ids=stop_ids,
+    )
+
+
+def _open_directory(path: pathlib.Path) -> _Format:
+    folder = huggingface.open_directory(path)
+
+    def stop_ids(tokenizer):
+        ids = []
+        for source in (folder.generation_config, folder.config):
+            given = source.get("eos_token_id")
+            ids += given if isinstance(given, list) else [given]
+        eos = chat.token_text(folder.tokenizer_config.get("eos_token"))
+        return _stops([*ids, tokenizer.token_id(eos)], tokenizer)
+
+    return _Format(
+        path=path,
+        shapes=folder.shapes,
+        config=lambda: families.from_hf(folder.config),
+        naming=layout.hf_naming,
+        storage=families.hf_storage,
+        read=folder.read,
+        tokenizer=lambda: tokenizer_lib.from_json(path / "tokenizer.json"),
+        chat_template=lambda _: chat.from_directory(path, folder.tokenizer_config),
+        stop_ids=stop_ids,
+    )
+
+
+def _stops(ids: list[Any], tokenizer: tokenizer_lib.Tokenizer) -> tuple[int, ...]:
+    """Those that are given, once each; one outside the vocabulary is an error."""
+    given = list(dict.fromkeys(i for i in ids if i is not None))
+    for index in given:
+        inside = isinstance(index, int) and 0 <= index < tokenizer.vocab_size
+        if not inside:
+            raise ValueError(
+                f"eos_token_id: expected ids in 0..{tokenizer.vocab_size - 1}, got "
+                f"{index!r}"
+            )
+    return tuple(given)

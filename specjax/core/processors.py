@@ -1,0 +1,234 @@
+"""Logit processors, carried down the emitted path.
+
+``apply(state, logits)`` gives the logits that a token is drawn from;
+``advance(state, token)`` notes the token that was emitted. Plain decoding and
+the walk down a tree call the same two functions in the same order, so any
+processor is exact under speculation.
+
+Order (that of transformers): penalties, biases and bans, min_new_tokens, grammar,
+then temperature, top-k, top-p, min-p. Masks are found by bisection on the bit
+patterns of the floats, never by a sort; equal values at a threshold are kept
+together.
+"""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+
+from specjax.core import history as history_lib
+from specjax.core import sampling as sampling_lib
+
+_TINY_TEMPERATURE = 1e-6
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class ProcessorState:
+    """What processors remember: a memo of the history.
+
+    Attributes:
+      in_prompt: bool[B, V], ids of the prompt.
+      output_count: i32[B, V], how often each id was emitted.
+      num_emitted: i32[B], tokens emitted in this turn.
+      grammar: i32[B], automaton state (0 without a grammar).
+    """
+
+    in_prompt: jax.Array  # bool[B, V]
+    output_count: jax.Array  # i32[B, V]
+    num_emitted: jax.Array  # i32[B]
+    grammar: jax.Array  # i32[B]
+
+
+def start(
+    history: history_lib.History, sampling: sampling_lib.Sampling, vocab_size: int
+) -> ProcessorState:
+    """The state before the first new token of a prompt."""
+    rows, slots = history.tokens.shape
+    slot = jnp.arange(slots, dtype=jnp.int32)[None, :]
+    at = jnp.where(slot < history.length[:, None], history.tokens, vocab_size)
+    blank = jnp.zeros((rows, vocab_size), jnp.bool_)
+    in_prompt = jax.vmap(lambda row, ids: row.at[ids].set(True, mode="drop"))(blank, at)
+    zeros = jnp.zeros((rows,), jnp.int32)
+    return ProcessorState(
+        in_prompt=in_prompt,
+        output_count=jnp.zeros((rows, vocab_size), jnp.int32),
+        num_emitted=zeros,
+        grammar=zeros if sampling.grammar is None else sampling.grammar.start,
+    )
+
+
+def advance(
+    state: ProcessorState,
+    sampling: sampling_lib.Sampling,
+    token: jax.Array,
+    emitted: jax.Array,
+) -> ProcessorState:
+    """Notes one emitted token a row.
+
+    Args:
+      state: before the token.
+      sampling: parameters of the rows.
+      token: i32[B].
+      emitted: bool[B], rows that emit; others stay as they are.
+    """
+    one = emitted.astype(jnp.int32)
+    counts = jax.vmap(lambda row, at, n: row.at[at].add(n))(
+        state.output_count, token, one
+    )
+    grammar = state.grammar
+    if sampling.grammar is not None:
+        after = sampling.grammar.shared["next"][grammar, token]
+        grammar = jnp.where(emitted, after, grammar)
+    return dataclasses.replace(
+        state,
+        output_count=counts,
+        num_emitted=state.num_emitted + one,
+        grammar=grammar,
+    )
+
+
+def apply(
+    state: ProcessorState, sampling: sampling_lib.Sampling, logits: jax.Array
+) -> jax.Array:
+    """Logits f32[B, V] to draw from: -inf where a token is not allowed.
+
+    Temperature is not divided out (the draw scales the noise instead, which is
+    greedy at 0 without a division), but the masks of top-k, top-p and min-p are
+    those of the distribution at the row's temperature.
+    """
+    logits = _skip(_any_penalty(sampling), _penalise, state, sampling, logits)
+    logits = _skip(jnp.any(sampling.bias_ids >= 0), _bias, state, sampling, logits)
+    early = state.num_emitted < sampling.min_new_tokens
+    logits = _skip(jnp.any(early), _ban_stops, state, sampling, logits)
+    if sampling.grammar is not None:
+        after = sampling.grammar.shared["next"][state.grammar]  # i32[B, V]
+        logits = jnp.where(after < 0, -jnp.inf, logits)
+    truncates = (sampling.top_k > 0) | (sampling.top_p < 1) | (sampling.min_p > 0)
+    sampled = sampling.temperature > 0
+    return _skip(jnp.any(truncates & sampled), _truncate, state, sampling, logits)
+
+
+def _skip(wanted, function, state, sampling, logits):
+    """Runs a processor only when some row wants it."""
+    return jax.lax.cond(
+        wanted, lambda x: function(state, sampling, x), lambda x: x, logits
+    )
+
+
+def _any_penalty(sampling: sampling_lib.Sampling) -> jax.Array:
+    return jnp.any(
+        (sampling.repetition_penalty != 1)
+        | (sampling.presence_penalty != 0)
+        | (sampling.frequency_penalty != 0)
+    )
+
+
+def _penalise(state, sampling, logits):
+    seen = state.in_prompt | (state.output_count > 0)
+    penalty = sampling.repetition_penalty[:, None]
+    scaled = jnp.where(logits > 0, logits / penalty, logits * penalty)
+    logits = jnp.where(seen, scaled, logits)
+    count = state.output_count.astype(jnp.float32)
+    logits = logits - sampling.frequency_penalty[:, None] * count
+    return logits - sampling.presence_penalty[:, None] * jnp.minimum(count, 1.0)
+
+
+def _bias(state, sampling, logits):
+    del state
+    at = jnp.where(sampling.bias_ids < 0, logits.shape[1], sampling.bias_ids)
+    return jax.vmap(lambda row, ids, x: row.at[ids].add(x, mode="drop"))(
+        logits, at, sampling.bias
+    )
+
+
+def _ban_stops(state, sampling, logits):
+    early = state.num_emitted < sampling.min_new_tokens
+    banned = early[:, None] & (sampling.stop_ids >= 0)
+    at = jnp.where(banned, sampling.stop_ids, logits.shape[1])
+    return jax.vmap(lambda row, ids: row.at[ids].set(-jnp.inf, mode="drop"))(logits, at)
+
+
+def _truncate(state, sampling, logits):
+    del state
+    best = jnp.max(logits, axis=1, keepdims=True)
+    temperature = jnp.maximum(sampling.temperature, _TINY_TEMPERATURE)[:, None]
+    scaled = (logits - best) / temperature  # f32[B, V], 0 at the best
+    keep = scaled >= top_k_threshold(scaled, sampling.top_k)[:, None]
+    weight = jnp.where(keep, jnp.exp(scaled), 0.0)  # f32[B, V], 1 at the best
+    keep &= weight >= top_p_threshold(weight, sampling.top_p)[:, None]
+    kept_total = jnp.where(keep, weight, 0.0)
+    keep &= kept_total >= sampling.min_p[:, None]
+    greedy = (sampling.temperature <= 0)[:, None]
+    return jnp.where(keep | greedy | (scaled == 0), logits, -jnp.inf)
+
+
+def _ordered(values: jax.Array) -> jax.Array:
+    """Maps f32 to i32 so that integers order as the floats do."""
+    raw = jax.lax.bitcast_convert_type(values, jnp.int32)
+    return jnp.where(raw < 0, raw ^ jnp.int32(0x7FFFFFFF), raw)
+
+
+def _from_ordered(order: jax.Array) -> jax.Array:
+    raw = jnp.where(order < 0, order ^ jnp.int32(0x7FFFFFFF), order)
+    return jax.lax.bitcast_convert_type(raw, jnp.float32)
+
+
+def _bisect(low: jax.Array, high: jax.Array, holds) -> jax.Array:
+    """Largest i32[B] value in [low, high) for which ``holds``, given holds(low)."""
+
+    def body(_, bounds):
+        low, high = bounds
+        # Overflow-free mean, rounded down.
+        middle = (low & high) + ((low ^ high) >> 1)
+        ok = holds(middle)
+        return jnp.where(ok, middle, low), jnp.where(ok, high, middle)
+
+    return jax.lax.fori_loop(0, 32, body, (low, high))[0]
+
+
+def top_k_threshold(logits: jax.Array, top_k: jax.Array) -> jax.Array:
+    """The k-th largest value f32[B] of each row; -inf where top_k is 0.
+
+    Args:
+      logits: f32[B, V].
+      top_k: i32[B]; values past V act as off.
+    """
+    order = _ordered(logits)
+    wanted = jnp.minimum(top_k, logits.shape[1])
+    low = jnp.min(order, axis=1)
+    high = jnp.max(order, axis=1) + 1
+
+    def holds(threshold):
+        return jnp.sum(order >= threshold[:, None], axis=1) >= wanted
+
+    kth = _from_ordered(_bisect(low, high, holds))
+    return jnp.where(top_k > 0, kth, -jnp.inf)
+
+
+def top_p_threshold(weights: jax.Array, top_p: jax.Array) -> jax.Array:
+    """The smallest weight f32[B] that the nucleus keeps; 0 where top_p is 1.
+
+    A token stays iff the tokens of larger weight hold at most ``top_p`` of the
+    mass, so the first one always does.
+
+    Args:
+      weights: f32[B, V], unnormalised probabilities.
+      top_p: f32[B].
+    """
+    order = _ordered(weights)
+    allowed = top_p * jnp.sum(weights, axis=1)
+    low = jnp.full(top_p.shape, -1, jnp.int32)
+    high = jnp.max(order, axis=1)
+
+    # Find the largest threshold whose mass above it exceeds what is allowed;
+    # the next larger weight is the smallest one kept.
+    def holds(threshold):
+        above = jnp.where(order > threshold[:, None], weights, 0.0)
+        return jnp.sum(above, axis=1) > allowed
+
+    cut = _bisect(low, high, holds)
+    cut = jnp.where(holds(cut), cut, -1)
+    kept = jnp.where(order > cut[:, None], order, jnp.iinfo(jnp.int32).max)
+    threshold = _from_ordered(jnp.min(kept, axis=1))
+    return jnp.where(top_p < 1, threshold, 0.0)

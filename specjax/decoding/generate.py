@@ -1,0 +1,55 @@
+"""``specjax.generate``: the engine without having to hold one."""
+
+import collections
+from typing import Any
+
+from specjax import checkpoints
+from specjax.decoding import engine as engine_lib
+from specjax.decoding import result as result_lib
+
+_KEPT = 4
+_engines: collections.OrderedDict[Any, engine_lib.Engine] = collections.OrderedDict()
+
+
+def _engine(lm, drafter, max_context) -> engine_lib.Engine:
+    """The engine of these parts, kept so that a second call compiles nothing."""
+    key = (id(lm), id(drafter), max_context)
+    if key not in _engines:
+        _engines[key] = engine_lib.Engine(lm, drafter, max_context=max_context)
+        _engines[key].kept = (lm, drafter)  # Their ids stay theirs while it lives.
+        while len(_engines) > _KEPT:
+            _engines.popitem(last=False)
+    _engines.move_to_end(key)
+    return _engines[key]
+
+
+def generate(
+    lm: checkpoints.LanguageModel,
+    prompt: engine_lib.Prompt | list[engine_lib.Prompt],
+    *,
+    drafter: Any = None,
+    max_context: int | None = None,
+    **options: Any,
+) -> result_lib.Result | list[result_lib.Result]:
+    """Generates text with a loaded model.
+
+    Args:
+      lm: from ``specjax.load``.
+      prompt: text, token ids, chat messages, or a list of such.
+      drafter: what drafts; ``none()`` by default.
+      max_context: positions to hold; by default what the request needs.
+      **options: see ``Engine.generate``.
+    """
+    return _engine(lm, drafter, max_context).generate(prompt, **options)
+
+
+def stream(
+    lm: checkpoints.LanguageModel,
+    prompt: engine_lib.Prompt,
+    *,
+    drafter: Any = None,
+    max_context: int | None = None,
+    **options: Any,
+) -> engine_lib.Stream:
+    """Like ``generate`` for one prompt, as an iterator of (text, tokens)."""
+    return _engine(lm, drafter, max_context).stream(prompt, **options)

@@ -1,0 +1,181 @@
+"""The two programs of a generation, prompt and decode, as pure functions.
+
+``blank`` makes an empty state, ``prompt`` takes a prompt in (or the next turn of a
+conversation) up to the first new token, ``decode`` runs rounds until every row has
+finished or a limit of rounds is reached. ``generate``, ``stream`` and a user's own
+``build`` are made of these.
+"""
+
+import dataclasses
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from specjax.core import contracts
+from specjax.core import history as history_lib
+from specjax.core import processors as processors_lib
+from specjax.core import round as round_lib
+from specjax.core import sampling as sampling_lib
+from specjax.core import stats as stats_lib
+
+WIDTHS = (1, 4, 16)
+PROMPT_WIDTHS = (16, 64, 256)
+
+
+class Recipe(NamedTuple):
+    """All that is static about a generation, sizes of arrays apart."""
+
+    parts: round_lib.Parts
+    decode_plan: round_lib.Plan
+    prompt_plan: round_lib.Plan
+
+
+def recipe(
+    target: contracts.Target,
+    drafter: contracts.Drafter,
+    verifier: contracts.Verifier,
+    *,
+    widths: tuple[int, ...] = WIDTHS,
+    prompt_widths: tuple[int, ...] = PROMPT_WIDTHS,
+) -> Recipe:
+    """Puts target, drafter and verifier together.
+
+    Args:
+      target: the model.
+      drafter: what drafts.
+      verifier: what decides.
+      widths: ladder of decode rounds; a rung that holds the drafter's whole tree is
+        added and wider ones are left out.
+      prompt_widths: chunks that prompts go in by.
+
+    Raises:
+      ValueError: the verifier needs laws that the drafter does not give, or a width
+        is below 1.
+    """
+    if verifier.needs_laws and drafter.bounds.nodes and not drafter.needs.laws:
+        raise ValueError(
+            "verifier: this rule tests drafts against the laws that they were drawn "
+            "from, and this drafter gives none; use the verifier 'exact'"
+        )
+    for name, values in (("widths", widths), ("prompt_widths", prompt_widths)):
+        if not values or min(values) < 1:
+            raise ValueError(f"{name} must be positive, got {values}")
+    return Recipe(
+        parts=round_lib.Parts(target, drafter, verifier),
+        decode_plan=round_lib.decode_plan(drafter, tuple(widths), trunk=1),
+        prompt_plan=round_lib.prompt_plan(tuple(prompt_widths)),
+    )
+
+
+def blank(
+    recipe: Recipe, params: contracts.Params, rows: int, capacity: int
+) -> round_lib.State:
+    """An empty state of ``rows`` rows that have nothing to do.
+
+    No two leaves share a buffer, so the state can be donated.
+    """
+    vocab = recipe.parts.target.vocab_size
+
+    def zeros(*shape: int, dtype: type = jnp.int32) -> jax.Array:
+        return jnp.zeros((rows, *shape), dtype)
+
+    return round_lib.State(
+        history=history_lib.empty(rows, capacity),
+        cache=recipe.parts.target.init(rows, capacity),
+        num_cached=zeros(),
+        drafter=recipe.parts.drafter.init(params, rows, capacity),
+        processors=processors_lib.ProcessorState(
+            in_prompt=zeros(vocab, dtype=jnp.bool_),
+            output_count=zeros(vocab),
+            num_emitted=zeros(),
+            grammar=zeros(),
+        ),
+        log_prob=zeros(capacity, dtype=jnp.float32),
+        rounds=zeros(),
+        finish=jnp.full((rows,), round_lib.STOPPED, jnp.int32),
+        stats=stats_lib.zeros(
+            rows, recipe.parts.drafter, len(recipe.decode_plan.widths)
+        ),
+    )
+
+
+def prompt(
+    recipe: Recipe,
+    params: contracts.Params,
+    state: round_lib.State,
+    tokens: jax.Array,
+    lengths: jax.Array,
+    sampling: sampling_lib.Sampling,
+) -> round_lib.State:
+    """Takes a turn in: rounds over chunks until each row has one new token.
+
+    What the state's cache already holds of the new tokens is not computed again.
+
+    Args:
+      recipe: static.
+      params: {"target", "drafter", "verifier"}.
+      state: blank, or left by an earlier turn.
+      tokens: i32[B, S], whole conversations, padded on the right.
+      lengths: i32[B]; 0 leaves a row idle.
+      sampling: parameters of the rows.
+    """
+    state = _resume(recipe, state, tokens, lengths, sampling)
+
+    def waiting(state):
+        running = state.finish == round_lib.RUNNING
+        return jnp.any(running & (state.processors.num_emitted == 0))
+
+    return jax.lax.while_loop(
+        waiting,
+        lambda state: round_lib.run(
+            recipe.parts, recipe.prompt_plan, params, state, sampling
+        ),
+        state,
+    )
+
+
+def decode(
+    recipe: Recipe,
+    params: contracts.Params,
+    state: round_lib.State,
+    sampling: sampling_lib.Sampling,
+    limit: jax.Array,
+) -> round_lib.State:
+    """Runs rounds until every row has finished, at most ``limit`` i32[] of them."""
+
+    def going(carry):
+        count, state = carry
+        return (count < limit) & jnp.any(state.finish == round_lib.RUNNING)
+
+    def step(carry):
+        count, state = carry
+        return count + 1, round_lib.run(
+            recipe.parts, recipe.decode_plan, params, state, sampling
+        )
+
+    return jax.lax.while_loop(going, step, (jnp.int32(0), state))[1]
+
+
+def _resume(recipe, state, tokens, lengths, sampling) -> round_lib.State:
+    """The state at the start of a turn: memos cut back to what still holds."""
+    capacity = state.history.tokens.shape[1]
+    history = history_lib.create(tokens, lengths, capacity)
+    known = history_lib.common_prefix(state.history, history)
+    # The last token is always scored again: its logits give the next one.
+    num_cached = jnp.minimum(state.num_cached, jnp.minimum(known, lengths - 1))
+    num_cached = jnp.maximum(num_cached, 0)
+    target = recipe.parts.target
+    return dataclasses.replace(
+        state,
+        history=history,
+        cache=target.rewind(state.cache, num_cached),
+        num_cached=num_cached,
+        processors=processors_lib.start(history, sampling, target.vocab_size),
+        log_prob=jnp.zeros_like(state.log_prob),
+        rounds=jnp.zeros_like(state.rounds),
+        finish=jnp.where(lengths > 0, round_lib.RUNNING, round_lib.STOPPED).astype(
+            jnp.int32
+        ),
+        stats=jax.tree.map(jnp.zeros_like, state.stats),
+    )

@@ -1,0 +1,137 @@
+"""Prompt lookup: draft what followed the last time these words were used."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+
+from specjax.core import contracts
+from specjax.core import history as history_lib
+from specjax.core import tree as tree_lib
+
+OVERRUNS = ("repeat", "cut", "whole")
+
+
+def match_lengths(history: history_lib.History, max_ngram: int) -> jax.Array:
+    """How long each position's context agrees with the end of the history.
+
+    Args:
+      history: the rows.
+      max_ngram: longest agreement that counts, static.
+
+    Returns:
+      i32[B, S]: at position j, the number n <= max_ngram of tokens up to and
+      including j that equal the last n tokens; 0 at the last position and past it.
+    """
+    slots = history.tokens.shape[1]
+    slot = jnp.arange(slots, dtype=jnp.int32)
+    last = history.length[:, None] - 1
+    agrees = slot < last  # bool[B, S]
+    length = jnp.zeros_like(history.tokens)
+    for n in range(max_ngram):
+        shifted = jnp.pad(history.tokens, ((0, 0), (n, 0)))[:, :slots]
+        wanted = jnp.take_along_axis(history.tokens, jnp.maximum(last - n, 0), axis=1)
+        agrees = agrees & (slot >= n) & (shifted == wanted)
+        length = length + agrees.astype(jnp.int32)
+    return length
+
+
+@functools.cache
+def prompt_lookup(
+    *,
+    max_ngram: int = 8,
+    min_ngram: int = 2,
+    max_draft: int = 15,
+    draft_per_match: int = 4,
+    recent: bool = True,
+    overrun: str = "repeat",
+) -> contracts.Drafter:
+    """Drafts the continuation of the longest earlier match of the last tokens.
+
+    Args:
+      max_ngram: longest suffix that is matched.
+      min_ngram: shortest match that drafts at all.
+      max_draft: most tokens drafted.
+      draft_per_match: tokens drafted for each matched token beyond
+        ``min_ngram - 1``, so a longer match earns a longer draft.
+      recent: among equally long matches take the most recent, else the earliest.
+      overrun: what happens where the continuation runs into the end of the text:
+        "repeat" goes on with the period that the match implies, "cut" stops there,
+        "whole" refuses matches with fewer than ``max_draft`` tokens after them.
+
+    Raises:
+      ValueError: an argument is out of range.
+
+    Source: Prompt Lookup Decoding (Saxena 2023), whose reference is ``min_ngram=1,
+    max_ngram=3, max_draft=10, draft_per_match=10, recent=False, overrun="whole"``.
+    Longer matches drafting more follows SuffixDecoding and SAM-Decoding.
+    """
+    if not 1 <= min_ngram <= max_ngram:
+        raise ValueError(
+            f"prompt_lookup: min_ngram must be 1 to max_ngram={max_ngram}, "
+            f"got {min_ngram}"
+        )
+    for name, value in (("max_draft", max_draft), ("draft_per_match", draft_per_match)):
+        if value < 1:
+            raise ValueError(f"prompt_lookup: {name} must be at least 1, got {value}")
+    if overrun not in OVERRUNS:
+        raise ValueError(f"prompt_lookup: overrun must be one of {OVERRUNS}, got {overrun!r}")
+
+    def init(params, rows, capacity):
+        del params, rows, capacity
+        return ()
+
+    def propose(params, state, view, tree):
+        del params
+        text = history_lib.append(view.history, *tree_lib.spine_tokens(tree))
+        token, count = _continuation(text)
+        count = jnp.minimum(count, jnp.maximum(view.room - 1, 0))
+        tree = tree_lib.append_chain(
+            tree,
+            token=token,
+            count=count,
+            confidence=jnp.full(token.shape, 0.5, jnp.float32),
+            anchor=tree_lib.spine_end(tree),
+        )
+        return tree, state
+
+    def _continuation(text):
+        """Draft i32[B, max_draft] and its length i32[B]."""
+        slots = text.tokens.shape[1]
+        slot = jnp.arange(slots, dtype=jnp.int32)
+        length = match_lengths(text, max_ngram)
+        if overrun == "whole":
+            length = jnp.where(slot + max_draft < text.length[:, None], length, 0)
+        best = jnp.max(length, axis=1, keepdims=True)
+        hits = length == best
+        if recent:
+            at = slots - 1 - jnp.argmax(hits[:, ::-1], axis=1)
+        else:
+            at = jnp.argmax(hits, axis=1)
+        start = at.astype(jnp.int32)[:, None] + 1
+        best = best[:, 0]
+        available = jnp.maximum(text.length - start[:, 0], 1)
+        count = jnp.minimum((best - min_ngram + 1) * draft_per_match, max_draft)
+        step = jnp.arange(max_draft, dtype=jnp.int32)
+        if overrun == "repeat":
+            step = step % available[:, None]
+        else:
+            count = jnp.minimum(count, available)
+            step = jnp.broadcast_to(step, (count.shape[0], max_draft))
+        token = jnp.take_along_axis(
+            text.tokens, jnp.minimum(start + step, slots - 1), axis=1
+        )
+        return token, jnp.where(best >= min_ngram, count, 0)
+
+    def observe(params, state, view, tree, outcome):
+        del params, view, tree, outcome
+        return state
+
+    return contracts.Drafter(
+        init=init,
+        propose=propose,
+        observe=observe,
+        bounds=contracts.Bounds(nodes=max_draft, depth=max_draft, branching=1),
+        needs=contracts.Needs(),
+        sources=(contracts.Source("prompt_lookup", max_draft),),
+    )

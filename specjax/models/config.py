@@ -1,0 +1,120 @@
+"""The numbers that describe one decoder of the Llama family."""
+
+import dataclasses
+
+import numpy as np
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RopeScaling:
+    """How rotary frequencies are stretched beyond the trained context.
+
+    Attributes:
+      kind: "default", "linear", "llama3" or "yarn".
+      factor: stretch.
+      low_freq_factor, high_freq_factor: bounds of the llama3 ramp.
+      beta_fast, beta_slow: bounds of the yarn ramp, in rotations.
+      original_context: context that the model was trained on.
+      attention_factor: yarn's scale of cos and sin; None computes it.
+    """
+
+    kind: str = "default"
+    factor: float = 1.0
+    low_freq_factor: float = 1.0
+    high_freq_factor: float = 4.0
+    beta_fast: float = 32.0
+    beta_slow: float = 1.0
+    original_context: int = 0
+    attention_factor: float | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ModelConfig:
+    """Shapes and choices of a decoder; hashable, so it may be static.
+
+    Attributes:
+      family: name in ``families``, for messages.
+      vocab_size: V, rows of the embedding.
+      embed_size: E.
+      num_layers: layers.
+      num_heads: H, query heads.
+      num_kv_heads: G, divides H.
+      head_size: D.
+      mlp_size: I.
+      max_context: most positions.
+      norm_eps: epsilon of the RMS norms.
+      rope_theta: base of the rotary frequencies of global layers.
+      rope_scaling: of global layers.
+      local_rope_theta: base for layers with a window, None for the same.
+      windows: sliding window of each layer, 0 for none; () means none at all.
+      tied_head: whether the head is the embedding.
+      qkv_bias, output_bias, mlp_bias: which projections have biases.
+      qk_norm: RMS norm of each query and key head before rotation.
+      post_norms: norms after attention and MLP too (Gemma).
+      activation: "silu" or "gelu_tanh".
+      embed_scale: factor on the embedding.
+      query_scale: factor on attention scores, None for 1 / sqrt(D).
+      attention_cap: soft cap on attention scores, 0 for none.
+      final_cap: soft cap on logits, 0 for none.
+    """
+
+    family: str
+    vocab_size: int
+    embed_size: int
+    num_layers: int
+    num_heads: int
+    num_kv_heads: int
+    head_size: int
+    mlp_size: int
+    max_context: int
+    norm_eps: float = 1e-5
+    rope_theta: float = 10000.0
+    rope_scaling: RopeScaling = RopeScaling()
+    local_rope_theta: float | None = None
+    windows: tuple[int, ...] = ()
+    tied_head: bool = False
+    qkv_bias: bool = False
+    output_bias: bool = False
+    mlp_bias: bool = False
+    qk_norm: bool = False
+    post_norms: bool = False
+    activation: str = "silu"
+    embed_scale: float = 1.0
+    query_scale: float | None = None
+    attention_cap: float = 0.0
+    final_cap: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.num_heads % self.num_kv_heads:
+            raise ValueError(
+                f"num_heads must be a multiple of num_kv_heads, got "
+                f"{self.num_heads} and {self.num_kv_heads}"
+            )
+        if self.windows and len(self.windows) != self.num_layers:
+            raise ValueError(
+                f"windows must have one entry a layer ({self.num_layers}), got "
+                f"{len(self.windows)}"
+            )
+        if self.activation not in ("silu", "gelu_tanh"):
+            raise ValueError(f"activation must be silu or gelu_tanh, got {self.activation}")
+        if self.rope_scaling.kind not in ("default", "linear", "llama3", "yarn"):
+            raise ValueError(
+                f"rope_scaling {self.rope_scaling.kind!r} is not known; known are "
+                "default, linear, llama3, yarn"
+            )
+
+    @property
+    def group(self) -> int:
+        """Query heads for each kv head."""
+        return self.num_heads // self.num_kv_heads
+
+    @property
+    def scale(self) -> float:
+        """Factor on attention scores."""
+        if self.query_scale is not None:
+            return self.query_scale
+        return float(1.0 / np.sqrt(self.head_size))
+
+    def window(self, layer: int) -> int:
+        """Sliding window of a layer, 0 for none."""
+        return self.windows[layer] if self.windows else 0

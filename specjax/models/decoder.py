@@ -1,0 +1,339 @@
+"""One decoder for the Llama family, over explicit params.
+
+Params are a plain dict::
+
+    embed f[V, E], final_norm f[E], head f[E, V] unless tied,
+    layers: a list of dicts (unrolled), or one dict of stacked arrays (scanned)
+
+Both forms run the same ``Layer``; the form of ``layers`` is the choice. Unrolled is
+faster on CPU, where scanning copies each layer's slice; scanned compiles in constant
+time for big models on accelerators.
+
+A layer's projections are kept fused: ``qkv`` f[E, G, R + 2, D] holds, for each of the
+G kv heads, its R query heads, then key, then value, so a mesh can split it by kv head;
+``gate_up`` is f[E, 2, I].
+"""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from flax import linen as nn
+
+from pallas_kernels.tree_attention import tree_attention
+from specjax.core import tree as tree_lib
+from specjax.models import config as config_lib
+from specjax.models import rope
+
+Params = Any
+
+
+class KVCache(NamedTuple):
+    """Keys and values of committed positions.
+
+    Unrolled: one array f[B, G, S, D] a layer. Scanned: one array
+    f[layers, B, G, S, D].
+    """
+
+    k: tuple[jax.Array, ...] | jax.Array
+    v: tuple[jax.Array, ...] | jax.Array
+
+
+class Trunk(NamedTuple):
+    """What every layer of one forward shares."""
+
+    length: jax.Array  # i32[B], cached positions
+    depth: jax.Array  # i32[B, N]
+    mask: jax.Array  # bool[B, N, N]
+
+
+def rms_norm(x: jax.Array, weight: jax.Array, eps: float) -> jax.Array:
+    """x / rms(x) * weight over the last axis, computed in float32."""
+    wide = x.astype(jnp.float32)
+    mean = jnp.mean(jnp.square(wide), axis=-1, keepdims=True)
+    scaled = wide * jax.lax.rsqrt(mean + eps)
+    return (scaled * weight.astype(jnp.float32)).astype(x.dtype)
+
+
+class Layer(nn.Module):
+    """Attention and MLP with residuals; reads the cache, returns new rows."""
+
+    config: config_lib.ModelConfig
+
+    @nn.compact
+    def __call__(self, x, cos, sin, shared, k_cache, v_cache, window, layer=None):
+        """Runs the layer on tree nodes.
+
+        Args:
+          x: f[B, N, E].
+          cos, sin: f32[B, N, D / 2].
+          shared: Trunk.
+          k_cache, v_cache: f[B, G, S, D], or stacked with ``layer``.
+          window: int or i32[], 0 for none.
+          layer: i32[] into stacked caches, or None.
+
+        Returns:
+          (f[B, N, E], (k, v) f[B, G, N, D] each).
+        """
+        c = self.config
+        rows, nodes, _ = x.shape
+        heads = c.num_heads * c.head_size
+        normal = nn.initializers.normal(0.02)
+
+        def weight(name, *shape):
+            return self.param(name, normal, shape, x.dtype)
+
+        def norm(name, value, size=c.embed_size):
+            scale = self.param(name, nn.initializers.ones, (size,), x.dtype)
+            return rms_norm(value, scale, c.norm_eps)
+
+        def bias(name, *shape):
+            return self.param(name, nn.initializers.zeros, shape, x.dtype)
+
+        h = norm("attn_norm", x)
+        parts = (c.num_kv_heads, c.group + 2, c.head_size)
+        qkv = h @ weight("qkv", c.embed_size, *parts).reshape(c.embed_size, -1)
+        qkv = qkv.reshape(rows, nodes, *parts)  # f[B, N, G, R + 2, D]
+        if c.qkv_bias:
+            qkv = qkv + bias("qkv_bias", *parts)
+        q, k, v = jnp.split(qkv, [c.group, c.group + 1], axis=3)
+        if c.qk_norm:
+            q = norm("q_norm", q, c.head_size)
+            k = norm("k_norm", k, c.head_size)
+        q = q.transpose(0, 2, 3, 1, 4)  # f[B, G, R, N, D]
+        k = k[:, :, :, 0].transpose(0, 2, 1, 3)  # f[B, G, N, D]
+        v = v[:, :, :, 0].transpose(0, 2, 1, 3)
+        q = rope.rotate(q, cos[:, None, None], sin[:, None, None])
+        k = rope.rotate(k, cos[:, None], sin[:, None])
+        mixed = tree_attention(
+            q,
+            k,
+            v,
+            k_cache,
+            v_cache,
+            length=shared.length,
+            depth=shared.depth,
+            mask=shared.mask,
+            scale=c.scale,
+            window=window,
+            cap=c.attention_cap,
+            layer=layer,
+        )
+        mixed = mixed.transpose(0, 3, 1, 2, 4).reshape(rows, nodes, heads)
+        attended = mixed @ weight("out", heads, c.embed_size)
+        if c.output_bias:
+            attended = attended + bias("out_bias", c.embed_size)
+        if c.post_norms:
+            attended = norm("post_attn_norm", attended)
+        x = x + attended
+
+        h = norm("mlp_norm", x)
+        gate_up = weight("gate_up", c.embed_size, 2, c.mlp_size)
+        gate_up = h @ gate_up.reshape(c.embed_size, -1)
+        gate_up = gate_up.reshape(rows, nodes, 2, c.mlp_size)
+        if c.mlp_bias:
+            gate_up = gate_up + bias("gate_up_bias", 2, c.mlp_size)
+        gate, up = gate_up[:, :, 0], gate_up[:, :, 1]
+        if c.activation == "silu":
+            gate = jax.nn.silu(gate)
+        else:
+            gate = jax.nn.gelu(gate, approximate=True)
+        out = (gate * up) @ weight("down", c.mlp_size, c.embed_size)
+        if c.mlp_bias:
+            out = out + bias("down_bias", c.embed_size)
+        if c.post_norms:
+            out = norm("post_mlp_norm", out)
+        return x + out, (k, v)
+
+
+def init_cache(
+    config: config_lib.ModelConfig,
+    rows: int,
+    capacity: int,
+    dtype: jnp.dtype,
+    scanned: bool,
+) -> KVCache:
+    """An empty cache for ``rows`` sequences of up to ``capacity`` positions."""
+    shape = (rows, config.num_kv_heads, capacity, config.head_size)
+    if scanned:
+        stacked = (config.num_layers, *shape)
+        return KVCache(jnp.zeros(stacked, dtype), jnp.zeros(stacked, dtype))
+
+    def buffers():
+        return tuple(jnp.zeros(shape, dtype) for _ in range(config.num_layers))
+
+    return KVCache(buffers(), buffers())
+
+
+def forward(
+    config: config_lib.ModelConfig,
+    params: Params,
+    tree: tree_lib.TokenTree,
+    cache: KVCache,
+    start: jax.Array,
+    features: tuple[int, ...] = (),
+) -> tuple[jax.Array, jax.Array | None, KVCache]:
+    """Scores every node of a tree; reads the cache, writes nothing.
+
+    Args:
+      config: of the model.
+      params: see the module's text.
+      tree: N nodes a row.
+      cache: committed positions.
+      start: i32[B], positions that the cache holds.
+      features: layers whose outputs are wanted, static; ``i`` is the output of layer
+        i, -1 the final hidden state after the last norm.
+
+    Returns:
+      hidden f[B, N, E] after the final norm, features f[B, N, F] concatenated in the
+      order asked for or None, and the new rows f[B, G, N, D] in the cache's form.
+    """
+    embed = params["embed"]
+    x = embed[tree.token]  # f[B, N, E]
+    if config.embed_scale != 1.0:
+        x = x * jnp.asarray(config.embed_scale, x.dtype)
+    shared = Trunk(start, tree.depth, tree_lib.ancestor_mask(tree))
+    cos, sin = rope.tables(config, start[:, None] + tree.depth)
+    layers = params["layers"]
+    if isinstance(layers, dict):
+        x, outputs, rows = _scanned(config, layers, x, cos, sin, shared, cache, features)
+    else:
+        x, outputs, rows = _unrolled(config, layers, x, cos, sin, shared, cache, features)
+    hidden = rms_norm(x, params["final_norm"], config.norm_eps)
+    if not features:
+        return hidden, None, rows
+    chosen = [hidden if i == -1 else outputs[i] for i in features]
+    return hidden, jnp.concatenate(chosen, axis=-1), rows
+
+
+def _unrolled(config, layers, x, cos, sin, shared, cache, features):
+    outputs, keys, values = {}, [], []
+    for i, layer_params in enumerate(layers):
+        table = rope.table_of_layer(config, i)
+        x, (k, v) = Layer(config).apply(
+            {"params": layer_params},
+            x,
+            cos[table],
+            sin[table],
+            shared,
+            cache.k[i],
+            cache.v[i],
+            config.window(i),
+        )
+        keys.append(k)
+        values.append(v)
+        if i in features:
+            outputs[i] = x
+    return x, outputs, KVCache(tuple(keys), tuple(values))
+
+
+def _scanned(config, layers, x, cos, sin, shared, cache, features):
+    count = config.num_layers
+    table = jnp.asarray([rope.table_of_layer(config, i) for i in range(count)])
+    window = jnp.asarray([config.window(i) for i in range(count)], jnp.int32)
+    plain = not any(config.windows)
+
+    def body(x, per_layer):
+        layer_params, index, table, window = per_layer
+        x, rows = Layer(config).apply(
+            {"params": layer_params},
+            x,
+            cos[table],
+            sin[table],
+            shared,
+            cache.k,
+            cache.v,
+            0 if plain else window,
+            index,
+        )
+        return x, (rows, x if any(i >= 0 for i in features) else None)
+
+    index = jnp.arange(count, dtype=jnp.int32)
+    x, ((k, v), outputs) = jax.lax.scan(body, x, (layers, index, table, window))
+    return x, outputs, KVCache(k, v)
+
+
+def head(
+    config: config_lib.ModelConfig, params: Params, hidden: jax.Array
+) -> jax.Array:
+    """Logits f32[B, V] of hidden f[B, E]."""
+    if config.tied_head:
+        logits = jax.lax.dot_general(
+            hidden,
+            params["embed"],
+            (((1,), (1,)), ((), ())),
+            preferred_element_type=jnp.float32,
+        )
+    else:
+        logits = jnp.dot(hidden, params["head"], preferred_element_type=jnp.float32)
+    if config.final_cap:
+        logits = config.final_cap * jnp.tanh(logits / config.final_cap)
+    return logits
+
+
+def commit(cache: KVCache, rows: KVCache, start: jax.Array, count: jax.Array) -> KVCache:
+    """Writes the first ``count`` rows at ``start``; what does not fit is dropped.
+
+    Args:
+      cache: f[..., B, G, S, D].
+      rows: f[..., B, G, L, D], the path's.
+      start: i32[B].
+      count: i32[B].
+    """
+    first = jax.tree.leaves(cache)[0]
+    slots, length = first.shape[-2], jax.tree.leaves(rows)[0].shape[-2]
+    step = jnp.arange(length, dtype=jnp.int32)
+    at = jnp.where(step < count[:, None], start[:, None] + step, slots)  # i32[B, L]
+
+    def write(buffer, new):  # f[B, G, S, D], f[B, G, L, D]
+        return jax.vmap(lambda b, i, n: b.at[:, i].set(n, mode="drop"))(buffer, at, new)
+
+    if first.ndim == 5:
+        write = jax.vmap(write)
+    return jax.tree.map(write, cache, rows)
+
+
+def select(rows: KVCache, path_slot: jax.Array) -> KVCache:
+    """Rows f[..., B, G, L, D] of the path i32[B, L]."""
+
+    def pick(leaf):
+        index = path_slot[:, None, :, None]  # i32[B, 1, L, 1]
+        if leaf.ndim == 5:
+            index = index[None]
+        return jnp.take_along_axis(leaf, index, axis=-2)
+
+    return jax.tree.map(pick, rows)
+
+
+def init_params(
+    config: config_lib.ModelConfig, key: jax.Array, dtype: jnp.dtype = jnp.float32
+) -> Params:
+    """Random params in the unrolled form; `jax.eval_shape` of it gives the shapes."""
+    keys = jax.random.split(key, config.num_layers + 2)
+    half = config.head_size // 2
+    x = jnp.zeros((1, 1, config.embed_size), dtype)
+    angle = jnp.zeros((1, 1, half), jnp.float32)
+    empty = jnp.zeros((1, config.num_kv_heads, 1, config.head_size), dtype)
+    none = jnp.zeros((1,), jnp.int32)
+    shared = Trunk(none, none[:, None], jnp.ones((1, 1, 1), jnp.bool_))
+
+    def layer(key):
+        made = Layer(config).init(key, x, angle, angle, shared, empty, empty, 0)
+        return made["params"]
+
+    params = {
+        "embed": 0.02
+        * jax.random.normal(keys[0], (config.vocab_size, config.embed_size), dtype),
+        "layers": [layer(key) for key in keys[2:]],
+        "final_norm": jnp.ones((config.embed_size,), dtype),
+    }
+    if not config.tied_head:
+        shape = (config.embed_size, config.vocab_size)
+        params["head"] = 0.02 * jax.random.normal(keys[1], shape, dtype)
+    return params
+
+
+def stack_layers(params: Params) -> Params:
+    """Params in the scanned form, from the unrolled one."""
+    stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *params["layers"])
+    return {**params, "layers": stacked}

@@ -1,0 +1,64 @@
+"""Settings of every test run: CPU, eight devices, strict promotion."""
+
+import dataclasses
+import os
+
+os.environ["JAX_PLATFORMS"] = "cpu"
+_DEVICES = "--xla_force_host_platform_device_count=8"
+if _DEVICES not in os.environ.get("XLA_FLAGS", ""):
+    os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {_DEVICES}".strip()
+
+import hypothesis  # noqa: E402
+import jax  # noqa: E402
+import jax.numpy as jnp  # noqa: E402
+import pytest  # noqa: E402
+
+from specjax.core import contracts, noise, processors  # noqa: E402
+from specjax.core import history as history_lib  # noqa: E402
+from specjax.core import sampling as sampling_lib  # noqa: E402
+
+jax.config.update("jax_numpy_dtype_promotion", "strict")
+jax.config.update("jax_numpy_rank_promotion", "raise")
+jax.config.update("jax_debug_key_reuse", True)
+
+hypothesis.settings.register_profile(
+    "specjax",
+    deadline=None,
+    derandomize=True,
+    max_examples=30,
+    suppress_health_check=[hypothesis.HealthCheck.too_slow],
+)
+hypothesis.settings.load_profile("specjax")
+
+
+@pytest.fixture(scope="session")
+def make_sampling():
+    """(rows, **options) -> Sampling of that many rows, each with its own seed."""
+    return _sampling
+
+
+@pytest.fixture(scope="session")
+def make_view():
+    """(rows, vocab_size, **options) -> View after a prompt of three tokens."""
+    return _view
+
+
+def _sampling(rows, first_seed=0, **options):
+    one = sampling_lib.pack([sampling_lib.SamplingOptions(**options)], [0])
+    many = jax.tree.map(lambda x: jnp.broadcast_to(x, (rows, *x.shape[1:])), one)
+    seeds = first_seed + jnp.arange(rows, dtype=jnp.uint32)
+    key = noise.row_keys(seeds, jnp.zeros_like(seeds))
+    return dataclasses.replace(many, key=key)
+
+
+def _view(rows, vocab_size, *, room=100, first_seed=0, **options):
+    sampling = _sampling(rows, first_seed, **options)
+    prompt = jnp.broadcast_to(jnp.arange(3, dtype=jnp.int32)[None], (rows, 3))
+    lengths = jnp.full((rows,), 3, jnp.int32)
+    history = history_lib.create(prompt % vocab_size, lengths, 16)
+    return contracts.View(
+        history=history,
+        sampling=sampling,
+        processors=processors.start(history, sampling, vocab_size),
+        room=jnp.full((rows,), room, jnp.int32),
+    )
