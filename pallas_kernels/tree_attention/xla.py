@@ -63,8 +63,8 @@ def tree_attention(
     def merge(index, carry):
         top, total, mixed = carry
         start = index * block
-        at = start + offset  # i32[block]
-        visible = (at < length[:, None])[:, None, :]
+        at = (start + offset)[None, None]  # i32[1, 1, block]
+        visible = at < length[:, None, None]
         visible = visible & in_window(position[:, :, None] - at)
         visible = jnp.broadcast_to(visible, (rows, nodes, block))
         new = scores(read(k_cache, start), visible)

@@ -69,18 +69,18 @@ class GgufFile:
         """Shape of each tensor."""
         return {name: info.shape for name, info in self.tensors.items()}
 
-    def read(self, name: str) -> np.ndarray:
-        """The tensor as float32, decoded if it is quantised.
+    def problems(self) -> list[str]:
+        """Why tensors can't be read; empty if they can."""
+        return [
+            f"tensor {name} is stored as {info.kind.name}, expected one of "
+            f"{', '.join(_READABLE)}: convert the file to one of these"
+            for name, info in self.tensors.items()
+            if info.kind.name not in _READABLE
+        ]
 
-        Raises:
-          ValueError: its storage is not one of those that are read.
-        """
+    def read(self, name: str) -> np.ndarray:
+        """The tensor as float32, decoded if it is quantised; ``problems`` is empty."""
         info = self.tensors[name]
-        if info.kind.name not in _READABLE:
-            raise ValueError(
-                f"{self.path}: tensor {name} is stored as {info.kind.name}; expected "
-                f"one of {', '.join(_READABLE)}; convert the file to one of these"
-            )
         raw = np.memmap(
             self.path, mode="r", offset=info.offset, shape=(info.num_bytes,)
         )
@@ -101,9 +101,13 @@ def open_gguf(path: str | pathlib.Path) -> GgufFile:
     if not path.is_file():
         raise ValueError(f"{path}: expected a GGUF file, found no such file")
     size = path.stat().st_size
-    if size < 24:
+    if size < len(_MAGIC):
         raise ValueError(f"{path}: {size} bytes are too short for a GGUF file")
-    cursor = _Cursor(path, np.memmap(path, mode="r"))
+    try:
+        data = np.memmap(path, mode="r")
+    except OSError as error:
+        raise ValueError(f"{path}: can't be read ({error})") from error
+    cursor = _Cursor(path, data)
     if bytes(cursor.take(4, "magic")) != _MAGIC:
         raise ValueError(
             f"{path}: not a GGUF file (it does not begin with 'GGUF'); expected a "
@@ -123,6 +127,11 @@ def open_gguf(path: str | pathlib.Path) -> GgufFile:
         if key in metadata:
             raise ValueError(f"{path}: metadata key {key} occurs twice")
         metadata[key] = cursor.value(key)
+    if metadata.get("split.count", 1) != 1:
+        raise ValueError(
+            f"{path}: is one of {metadata['split.count']} parts of a model; merge "
+            "them into one file with gguf-split"
+        )
     entries = {}
     for _ in range(num_tensors):
         name, entry = cursor.tensor()
@@ -204,9 +213,14 @@ class _Cursor:
                 dtype = np.dtype(_SCALARS[item])
                 raw = self.take(count * dtype.itemsize, what)
                 return np.frombuffer(raw, dtype).tolist()
-            return [self._typed(item, what) for _ in range(count)]
+            if item == gguf.GGUFValueType.STRING:
+                return [self.text(what) for _ in range(count)]
+            kind = item
         if kind not in _SCALARS:
-            raise ValueError(f"{self.path}: {what} has unknown type {kind}")
+            raise ValueError(
+                f"{self.path}: {what} has type {kind}, which is not known; the file "
+                "is corrupt or newer than this reader"
+            )
         return self.number(_SCALARS[kind], what)
 
     def tensor(self) -> tuple[str, tuple]:

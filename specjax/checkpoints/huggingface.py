@@ -23,6 +23,7 @@ class HfDirectory:
       config: parsed `config.json`.
       generation_config, tokenizer_config: parsed, {} where there is none.
       shapes: of each tensor.
+      kinds: how the numbers of each tensor are stored, such as "BF16".
       files: the file that holds each tensor.
     """
 
@@ -31,18 +32,21 @@ class HfDirectory:
     generation_config: dict[str, Any]
     tokenizer_config: dict[str, Any]
     shapes: dict[str, tuple[int, ...]]
+    kinds: dict[str, str]
     files: dict[str, pathlib.Path]
 
+    def problems(self) -> list[str]:
+        """Why tensors can't be read; empty if they can."""
+        return [
+            f"tensor {name} is stored as {kind}, expected one of "
+            f"{', '.join(_READABLE)}: quantised checkpoints are not read"
+            for name, kind in self.kinds.items()
+            if kind not in _READABLE
+        ]
+
     def read(self, name: str) -> np.ndarray:
-        """The tensor as it is stored (bfloat16 too)."""
-        path = self.files[name]
-        with _opened(path) as file:
-            kind = file.get_slice(name).get_dtype()
-            if kind not in _READABLE:
-                raise ValueError(
-                    f"{path}: tensor {name} is stored as {kind}; expected one of "
-                    f"{', '.join(_READABLE)}; quantised checkpoints are not read"
-                )
+        """The tensor as it is stored (bfloat16 too); ``problems`` is empty."""
+        with _opened(self.files[name]) as file:
             return file.get_tensor(name)
 
 
@@ -59,7 +63,7 @@ def open_directory(path: str | pathlib.Path) -> HfDirectory:
             f"{path}: expected config.json and safetensors here, found no config.json"
         )
     names = _shards(path)
-    shapes, files = {}, {}
+    shapes, kinds, files = {}, {}, {}
     for file_path, promised in names.items():
         with _opened(file_path) as file:
             held = set(file.keys())
@@ -69,13 +73,15 @@ def open_directory(path: str | pathlib.Path) -> HfDirectory:
                     f"{file_path}: lacks tensor {lacking[0]}, which {_INDEX} says is "
                     "here; fetch the checkpoint again"
                 )
-            for name in held:
+            for name in sorted(held):
                 if name in files:
                     raise ValueError(
                         f"{path}: tensor {name} is both in {files[name].name} and in "
                         f"{file_path.name}; remove the file that does not belong"
                     )
-                shapes[name] = tuple(file.get_slice(name).get_shape())
+                header = file.get_slice(name)
+                shapes[name] = tuple(header.get_shape())
+                kinds[name] = str(header.get_dtype())
                 files[name] = file_path
     return HfDirectory(
         path=path,
@@ -83,6 +89,7 @@ def open_directory(path: str | pathlib.Path) -> HfDirectory:
         generation_config=read_json(path / "generation_config.json") or {},
         tokenizer_config=read_json(path / "tokenizer_config.json") or {},
         shapes=shapes,
+        kinds=kinds,
         files=files,
     )
 
@@ -97,6 +104,8 @@ def read_json(path: pathlib.Path) -> dict[str, Any] | None:
         return None
     try:
         parsed = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ValueError(f"{path}: can't be read ({error})") from error
     except ValueError as error:  # JSON and UTF-8 errors are both
         raise ValueError(f"{path}: not valid JSON ({error})") from error
     if not isinstance(parsed, dict):

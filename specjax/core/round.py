@@ -10,8 +10,9 @@
 
 Prefill, decoding, a row that joins, a second turn and a draft model that
 catches up are all this function; they differ in the static ``Plan`` alone.
-Forward and verify run inside a `lax.switch` over the widths of the ladder; the
-cache is written outside, because a switch whose branches write it would copy it.
+The forward runs inside a `lax.switch` over the widths of the ladder; the cache is
+written outside, because a switch whose branches write it would copy it, and the walk
+stands outside too, so that it is compiled once and not once a width.
 """
 
 import dataclasses
@@ -126,19 +127,20 @@ def run(
         nodes = jnp.where(ready, grown.num_nodes, count)
         tree = dataclasses.replace(grown, num_nodes=nodes)
 
-    widths = jnp.asarray(plan.widths, jnp.int32)
-    rung = jnp.searchsorted(widths, jnp.max(tree.num_nodes)).astype(jnp.int32)
-    branches = [
-        lambda tree, cache, width=width: _score(
-            parts, plan, params, width, tree, cache, state, view, ready
-        )
-        for width in plan.widths
-    ]
-    if len(branches) == 1:
-        verdict, rows = branches[0](tree, state.cache)
-    else:
-        verdict, rows = jax.lax.switch(rung, branches, tree, state.cache)
-    outcome = verdict.outcome
+    scored, top_ids, rung = _score(parts, plan, params, tree, state)
+    depth = parts.drafter.bounds.depth if plan.decoding else 0
+    verdict = parts.verifier.verify(
+        lambda hidden: parts.target.head(params["target"], hidden),
+        scored.hidden,
+        tree,
+        view,
+        ready,
+        state.rounds,
+        depth,
+    )
+    outcome = _finish_outcome(verdict.outcome, scored, top_ids, plan.trunk + depth)
+    verdict = verdict._replace(outcome=outcome)
+    rows = parts.target.select(scored.rows, outcome.path_slot)
 
     cache = parts.target.commit(state.cache, rows, state.num_cached, outcome.num_path)
     after = _advance(state, cache, verdict, tree, sampling)
@@ -178,48 +180,60 @@ def _trunk_size(plan: Plan, state: State) -> tuple[jax.Array, jax.Array]:
     return count, running & (count == lacking) & (count > 0)
 
 
-def _score(parts, plan, params, width, tree, cache, state, view, ready):
-    """One rung: forward and verify over the first ``width`` slots."""
-    small = tree_lib.cut(tree, width)
-    needs = parts.drafter.needs
-    scored = parts.target.forward(
-        params["target"], small, cache, state.num_cached, needs.features
-    )
+def _score(parts, plan, params, tree, state):
+    """One forward over the smallest width that holds the nodes.
 
-    def head(hidden):
-        return parts.target.head(params["target"], hidden)
+    Returns:
+      Scored and top ids (or None), padded to all slots, and the rung that ran.
+    """
+    needs, slots = parts.drafter.needs, plan.widths[-1]
 
-    depth = parts.drafter.bounds.depth if plan.decoding else 0
-    verdict = parts.verifier.verify(
-        head, scored.hidden, small, view, ready, state.rounds, min(depth, width - 1)
-    )
-    length = plan.trunk + depth  # L, the same for every rung
-    outcome = _widen(verdict.outcome, length)
-    rows = parts.target.select(scored.rows, outcome.path_slot)
-    if scored.features is not None:
-        at = outcome.path_slot[:, :, None]
-        features = jnp.take_along_axis(scored.features, at, axis=1)
-        outcome = dataclasses.replace(outcome, features=features)
-    if needs.top_k:
-        top_ids = _top_ids(head, scored.hidden, needs.top_k)
-        pad = ((0, 0), (0, plan.widths[-1] - width), (0, 0))
-        outcome = dataclasses.replace(outcome, top_ids=jnp.pad(top_ids, pad))
-    return contracts.Verdict(outcome, verdict.processors), rows
+    def branch(width: int):
+        def forward(tree, cache):
+            small = tree_lib.cut(tree, width)
+            scored = parts.target.forward(
+                params["target"], small, cache, state.num_cached, needs.features
+            )
+            top_ids = None
+            if needs.top_k:
+                top_ids = _top_ids(
+                    lambda hidden: parts.target.head(params["target"], hidden),
+                    scored.hidden,
+                    needs.top_k,
+                )
+            rows = parts.target.pad(scored.rows, slots)
+            dense = (scored.hidden, scored.features, top_ids)
+            dense = jax.tree.map(lambda x: _pad_slots(x, slots), dense)
+            return contracts.Scored(dense[0], dense[1], rows), dense[2]
+
+        return forward
+
+    branches = [branch(width) for width in plan.widths]
+    if len(branches) == 1:
+        return *branches[0](tree, state.cache), jnp.int32(0)
+    widths = jnp.asarray(plan.widths, jnp.int32)
+    rung = jnp.searchsorted(widths, jnp.max(tree.num_nodes)).astype(jnp.int32)
+    return *jax.lax.switch(rung, branches, tree, state.cache), rung
 
 
-def _widen(outcome: outcome_lib.Outcome, length: int) -> outcome_lib.Outcome:
-    """Pads or cuts the path axis to ``length``."""
+def _pad_slots(x: jax.Array, slots: int) -> jax.Array:
+    return jnp.pad(x, ((0, 0), (0, slots - x.shape[1]), (0, 0)))
 
-    def fit(x: jax.Array) -> jax.Array:
-        x = x[:, :length]
-        return jnp.pad(x, ((0, 0), (0, length - x.shape[1])))
 
-    return dataclasses.replace(
+def _finish_outcome(outcome, scored, top_ids, length: int) -> outcome_lib.Outcome:
+    """Cuts the path axis to ``length`` and adds what the drafter asked for."""
+    outcome = dataclasses.replace(
         outcome,
-        path_slot=fit(outcome.path_slot),
-        token=fit(outcome.token),
-        log_prob=fit(outcome.log_prob),
+        path_slot=outcome.path_slot[:, :length],
+        token=outcome.token[:, :length],
+        log_prob=outcome.log_prob[:, :length],
+        top_ids=top_ids,
     )
+    if scored.features is None:
+        return outcome
+    at = outcome.path_slot[:, :, None]
+    features = jnp.take_along_axis(scored.features, at, axis=1)
+    return dataclasses.replace(outcome, features=features)
 
 
 _TOP_SLOTS = 16  # slots whose logits are held at once
@@ -244,7 +258,7 @@ def _advance(state, cache, verdict, tree, sampling) -> State:
     """The state after a verdict: history, finish, log-probabilities, counts."""
     outcome = verdict.outcome
     length = outcome.token.shape[1]
-    step = jnp.arange(length, dtype=jnp.int32)
+    step = jnp.arange(length, dtype=jnp.int32)[None]
     at = jnp.minimum(tree.num_trunk[:, None] - 1 + step, length - 1)
     at = jnp.maximum(at, 0)
     emitted = jnp.take_along_axis(outcome.token, at, axis=1)

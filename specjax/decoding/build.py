@@ -118,7 +118,7 @@ def round_up(value: int, multiple: int) -> int:
 def collect(state: round_lib.State, max_new_tokens: int) -> Generation:
     """The new tokens of a finished state, at most M of them a row."""
     history = state.history
-    step = jnp.arange(max_new_tokens, dtype=jnp.int32)
+    step = jnp.arange(max_new_tokens, dtype=jnp.int32)[None]
     at = history.prompt_length[:, None] + step
     at = jnp.minimum(at, history.tokens.shape[1] - 1)
     num_new = history.length - history.prompt_length

@@ -1,0 +1,1 @@
+"""Drafters measured side by side: prompts, runs, tables, reports."""

@@ -52,7 +52,12 @@ def rms_norm(x: jax.Array, weight: jax.Array, eps: float) -> jax.Array:
     wide = x.astype(jnp.float32)
     mean = jnp.mean(jnp.square(wide), axis=-1, keepdims=True)
     scaled = wide * jax.lax.rsqrt(mean + eps)
-    return (scaled * weight.astype(jnp.float32)).astype(x.dtype)
+    return (scaled * _like(weight.astype(jnp.float32), x)).astype(x.dtype)
+
+
+def _like(value: jax.Array, x: jax.Array) -> jax.Array:
+    """Leading axes of 1 up to the rank of x."""
+    return value.reshape((1,) * (x.ndim - value.ndim) + value.shape)
 
 
 class Layer(nn.Module):
@@ -88,7 +93,8 @@ class Layer(nn.Module):
             return rms_norm(value, scale, c.norm_eps)
 
         def bias(name, *shape):
-            return self.param(name, nn.initializers.zeros, shape, x.dtype)
+            made = self.param(name, nn.initializers.zeros, shape, x.dtype)
+            return made[None, None]
 
         h = norm("attn_norm", x)
         parts = (c.num_kv_heads, c.group + 2, c.head_size)
@@ -192,8 +198,12 @@ def forward(
     x = embed[tree.token]  # f[B, N, E]
     if config.embed_scale != 1.0:
         x = x * jnp.asarray(config.embed_scale, x.dtype)
-    shared = Trunk(start, tree.depth, tree_lib.ancestor_mask(tree))
     cos, sin = rope.tables(config, start[:, None] + tree.depth)
+    # Without the barrier XLA computes the tables again in every layer.
+    cos, sin, mask = jax.lax.optimization_barrier(
+        (cos, sin, tree_lib.ancestor_mask(tree))
+    )
+    shared = Trunk(start, tree.depth, mask)
     layers = params["layers"]
     if isinstance(layers, dict):
         x, outputs, rows = _scanned(config, layers, x, cos, sin, shared, cache, features)
@@ -282,7 +292,7 @@ def commit(cache: KVCache, rows: KVCache, start: jax.Array, count: jax.Array) ->
     """
     first = jax.tree.leaves(cache)[0]
     slots, length = first.shape[-2], jax.tree.leaves(rows)[0].shape[-2]
-    step = jnp.arange(length, dtype=jnp.int32)
+    step = jnp.arange(length, dtype=jnp.int32)[None]
     at = jnp.where(step < count[:, None], start[:, None] + step, slots)  # i32[B, L]
 
     def write(buffer, new):  # f[B, G, S, D], f[B, G, L, D]
@@ -291,6 +301,16 @@ def commit(cache: KVCache, rows: KVCache, start: jax.Array, count: jax.Array) ->
     if first.ndim == 5:
         write = jax.vmap(write)
     return jax.tree.map(write, cache, rows)
+
+
+def pad(rows: KVCache, slots: int) -> KVCache:
+    """Rows f[..., B, G, N, D] padded to ``slots`` nodes."""
+
+    def widen(leaf):
+        spare = ((0, 0),) * (leaf.ndim - 2) + ((0, slots - leaf.shape[-2]), (0, 0))
+        return jnp.pad(leaf, spare)
+
+    return jax.tree.map(widen, rows)
 
 
 def select(rows: KVCache, path_slot: jax.Array) -> KVCache:

@@ -49,6 +49,9 @@ class _Family:
     mlp_bias: bool = False  # whether an option may turn it on
     qk_norm: bool = False
     sliding: bool = False  # whether it has a sliding window at all
+    head_size: int | None = None  # None for E / H
+    attention_cap: float | None = None  # None: it knows no caps
+    final_cap: float | None = None
     rope_theta: float = 10000.0
     norm_eps: float = 1e-6
 
@@ -57,9 +60,17 @@ _HF = {
     "llama": _Family(arch="LlamaForCausalLM", mlp_bias=True),
     "mistral": _Family(arch="MistralForCausalLM", sliding=True),
     "qwen2": _Family(arch="Qwen2ForCausalLM", qkv_bias=True, sliding=True),
-    "qwen3": _Family(arch="Qwen3ForCausalLM", qk_norm=True, sliding=True),
+    "qwen3": _Family(
+        arch="Qwen3ForCausalLM", qk_norm=True, sliding=True, head_size=128
+    ),
     "gemma2": _Family(
-        arch="Gemma2ForCausalLM", tied_head=True, gemma=True, sliding=True
+        arch="Gemma2ForCausalLM",
+        tied_head=True,
+        gemma=True,
+        sliding=True,
+        head_size=256,
+        attention_cap=50.0,
+        final_cap=30.0,
     ),
     "gemma3_text": _Family(
         arch="Gemma3ForCausalLM",
@@ -67,6 +78,9 @@ _HF = {
         gemma=True,
         qk_norm=True,
         sliding=True,
+        head_size=256,
+        attention_cap=0.0,
+        final_cap=0.0,
         rope_theta=1e6,
     ),
 }
@@ -85,6 +99,7 @@ _HF_REFUSED = {
     "is_encoder_decoder": False,
     "add_cross_attention": False,
     "no_rope_layers": None,
+    "rope_interleaved": False,
     "clip_qkv": None,
 }
 
@@ -134,11 +149,10 @@ def from_hf(config_json: Mapping[str, Any]) -> config_lib.ModelConfig:
     layers = _integer(raw, "num_hidden_layers")
     heads = _integer(raw, "num_attention_heads")
     embed = _integer(raw, "hidden_size")
-    head_size = _integer(raw, "head_dim", 256 if family.gemma else embed // heads)
+    head_size = _integer(raw, "head_dim", family.head_size or embed // heads)
     theta, scaling, local_theta = _hf_rope(raw, family)
     bias = bool(raw.get("attention_bias", False))
     scalar = raw.get("query_pre_attn_scalar", 256) if family.gemma else None
-    caps = (50.0, 30.0) if name == "gemma2" else (0.0, 0.0)
     return _checked(
         family=name,
         vocab_size=_integer(raw, "vocab_size"),
@@ -153,7 +167,7 @@ def from_hf(config_json: Mapping[str, Any]) -> config_lib.ModelConfig:
         rope_theta=theta,
         rope_scaling=scaling,
         local_rope_theta=local_theta,
-        windows=_hf_windows(raw, name, layers),
+        windows=_hf_windows(config_json, name, layers),
         tied_head=bool(raw.get("tie_word_embeddings", family.tied_head)),
         qkv_bias=family.qkv_bias or bias,
         output_bias=bias and not family.qkv_bias,
@@ -163,8 +177,8 @@ def from_hf(config_json: Mapping[str, Any]) -> config_lib.ModelConfig:
         activation=_hf_activation(raw, family),
         embed_scale=math.sqrt(embed) if family.gemma else 1.0,
         query_scale=None if scalar is None else float(scalar) ** -0.5,
-        attention_cap=_cap(config_json, "attn_logit_softcapping", family, caps[0]),
-        final_cap=_cap(config_json, "final_logit_softcapping", family, caps[1]),
+        attention_cap=_cap(config_json, "attn_logit_softcapping", family.attention_cap),
+        final_cap=_cap(config_json, "final_logit_softcapping", family.final_cap),
     )
 
 
@@ -219,7 +233,6 @@ def from_gguf(
         )
     tokens = metadata.get("tokenizer.ggml.tokens", ())
     theta = float(raw.get("rope.freq_base", family.rope_theta))
-    windows = _gguf_windows(raw, name, layers)
     local_theta = None
     if name == "gemma3_text":
         local_theta = float(raw.get("rope.freq_base_swa", 10000.0))
@@ -237,7 +250,7 @@ def from_gguf(
         rope_theta=theta,
         rope_scaling=_gguf_scaling(raw, head_size, theta, rope_factors),
         local_rope_theta=local_theta,
-        windows=windows,
+        windows=_gguf_windows(raw, name, layers) if family.gemma else (),
         tied_head=tied_head,
         qkv_bias=family.qkv_bias,
         qk_norm=family.qk_norm,
@@ -245,8 +258,8 @@ def from_gguf(
         activation="gelu_tanh" if family.gemma else "silu",
         embed_scale=math.sqrt(embed) if family.gemma else 1.0,
         query_scale=_gguf_query_scale(name, layers, embed, heads, head_size),
-        attention_cap=float(raw.get("attn_logit_softcapping", 0.0)),
-        final_cap=float(raw.get("final_logit_softcapping", 0.0)),
+        attention_cap=_cap(raw, "attn_logit_softcapping", family.attention_cap),
+        final_cap=_cap(raw, "final_logit_softcapping", family.final_cap),
     )
 
 
@@ -300,17 +313,16 @@ def _hf_activation(raw: Mapping[str, Any], family: _Family) -> str:
     return _ACTIVATIONS[name]
 
 
-def _cap(config_json, key: str, family: _Family, default: float) -> float:
+def _cap(raw: Mapping[str, Any], key: str, default: float | None) -> float:
     """A soft cap: absent means the family's, null means none."""
-    if not family.gemma:
+    if default is None:
         return 0.0
-    value = config_json.get(key, default)
-    return float(value) if value is not None else 0.0
+    return float(raw.get(key, default) or 0.0)
 
 
 def _hf_windows(raw: Mapping[str, Any], name: str, layers: int) -> tuple[int, ...]:
     family = _HF[name]
-    window = raw.get("sliding_window", 4096 if family.gemma else 0)
+    window = raw.get("sliding_window", 4096)  # null means none
     if name.startswith("qwen") and not raw.get("use_sliding_window", False):
         window = 0
     if not family.sliding or not window:
@@ -339,7 +351,7 @@ def _old_sliding_layers(raw, name: str, layers: int) -> list[bool]:
         pattern = _integer(raw, "sliding_window_pattern", 6)
         return [(i + 1) % pattern != 0 for i in range(layers)]
     if name.startswith("qwen"):
-        first = raw.get("max_window_layers", layers)
+        first = raw.get("max_window_layers", 28)
         return [i >= first for i in range(layers)]
     return [True] * layers
 
@@ -436,9 +448,8 @@ def _positive(scaling: Mapping[str, Any], key: str) -> float:
 
 
 def _gguf_windows(raw, name: str, layers: int) -> tuple[int, ...]:
-    window = raw.get("attention.sliding_window", 0)
-    if name not in ("gemma2", "gemma3_text") or not window:
-        return ()  # The other converters write a window that no one uses.
+    """Of Gemma; files of other families have no window that is in use."""
+    window = _integer(raw, "attention.sliding_window")
     pattern = raw.get("attention.sliding_window_pattern")
     if isinstance(pattern, list):
         sliding = [bool(x) for x in pattern]
@@ -451,7 +462,7 @@ def _gguf_windows(raw, name: str, layers: int) -> tuple[int, ...]:
             f"GGUF: attention.sliding_window_pattern must have {layers} entries, got "
             f"{len(sliding)}"
         )
-    return tuple(int(window) if slides else 0 for slides in sliding)
+    return tuple(window if slides else 0 for slides in sliding)
 
 
 def _gguf_scaling(raw, head_size: int, theta: float, rope_factors):

@@ -40,6 +40,7 @@ def target(
         init=init,
         forward=forward,
         head=head,
+        pad=decoder.pad,
         select=decoder.select,
         commit=decoder.commit,
         rewind=rewind,

@@ -133,7 +133,7 @@ def speculate(
             step,
             follow(state, view, text),
         )
-        at = text.length[:, None] + jnp.arange(max_draft, dtype=jnp.int32)
+        at = text.length[:, None] + jnp.arange(max_draft, dtype=jnp.int32)[None]
         at = jnp.minimum(at, text.tokens.shape[1] - 1)
         tree = tree_lib.append_chain(
             tree,

@@ -24,7 +24,7 @@ def match_lengths(history: history_lib.History, max_ngram: int) -> jax.Array:
       including j that equal the last n tokens; 0 at the last position and past it.
     """
     slots = history.tokens.shape[1]
-    slot = jnp.arange(slots, dtype=jnp.int32)
+    slot = jnp.arange(slots, dtype=jnp.int32)[None]
     last = history.length[:, None] - 1
     agrees = slot < last  # bool[B, S]
     length = jnp.zeros_like(history.tokens)
@@ -98,7 +98,7 @@ def prompt_lookup(
     def _continuation(text):
         """Draft i32[B, max_draft] and its length i32[B]."""
         slots = text.tokens.shape[1]
-        slot = jnp.arange(slots, dtype=jnp.int32)
+        slot = jnp.arange(slots, dtype=jnp.int32)[None]
         length = match_lengths(text, max_ngram)
         if overrun == "whole":
             length = jnp.where(slot + max_draft < text.length[:, None], length, 0)
@@ -112,7 +112,7 @@ def prompt_lookup(
         best = best[:, 0]
         available = jnp.maximum(text.length - start[:, 0], 1)
         count = jnp.minimum((best - min_ngram + 1) * draft_per_match, max_draft)
-        step = jnp.arange(max_draft, dtype=jnp.int32)
+        step = jnp.arange(max_draft, dtype=jnp.int32)[None]
         if overrun == "repeat":
             step = step % available[:, None]
         else:

@@ -1,0 +1,1 @@
+"""Measurements: one module a question, run as ``python -m benchmarks.NAME``."""

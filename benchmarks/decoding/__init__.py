@@ -1,0 +1,1 @@
+"""What decoding costs, and against what."""

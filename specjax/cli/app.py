@@ -1,0 +1,44 @@
+"""The commands together, and the way out of each.
+
+To add a command, write a file with one function (its parameters are the options, its
+docstring the help) and add the function to ``COMMANDS``. Command files import jax and
+the library inside the function, so that ``--help`` and usage errors are quick.
+"""
+
+import sys
+
+import typer
+
+from specjax.cli import errors
+from specjax.cli.bench import bench
+from specjax.cli.check import check
+from specjax.cli.fetch import fetch
+from specjax.cli.generate import generate
+from specjax.cli.report import report
+
+COMMANDS = (generate, bench, report, check, fetch)
+
+app = typer.Typer(
+    name="specjax",
+    help="Speculative decoding in JAX: faster generation, the same tokens.",
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
+)
+for _command in COMMANDS:
+    app.command()(errors.guard(_command))
+
+
+def main() -> None:
+    """Runs the command line and exits with its status."""
+    try:
+        status = app(args=sys.argv[1:] or ["--help"], standalone_mode=False)
+    except typer.Abort:
+        status = errors.INTERRUPTED
+    except Exception as error:
+        describe = getattr(error, "format_message", None)  # a usage error
+        if describe is None:
+            raise
+        errors.complain(f"{describe()} See --help.")
+        status = errors.BAD_INPUT
+    sys.exit(status if isinstance(status, int) else 0)

@@ -1,0 +1,50 @@
+"""``specjax check``: what a checkpoint is, and whether a pair of them fits."""
+
+import sys
+from typing import Annotated
+
+import typer
+
+from specjax.cli import errors
+
+
+def check(
+    model: Annotated[str, typer.Argument(help="Target: name, file or directory.")],
+    draft: Annotated[
+        str | None, typer.Argument(help="Draft model to pair it with.")
+    ] = None,
+    capacity: Annotated[
+        int | None,
+        typer.Option(help="Positions to hold. [4096, or the context if less]"),
+    ] = None,
+    rows: Annotated[int, typer.Option(min=1, help="Rows of the batch.")] = 1,
+    dtype: Annotated[
+        str, typer.Option(help="Of weights and cache.", metavar="TYPE")
+    ] = "float32",
+) -> None:
+    """Reads headers only: shapes, tokenizer, memory, and what would be refused.
+
+    The exit status is 1 if the model or the pair would be refused.
+    """
+    import rich.console
+    import rich.table
+
+    from specjax import checkpoints
+    from specjax.evaluation import facts
+
+    console = rich.console.Console(width=None if sys.stdout.isatty() else 120)
+    names = [model] if draft is None else [model, draft]
+    inspected = [checkpoints.inspect(name) for name in names]
+    reasons = facts.refusals(names, inspected)
+    for name, inspection in zip(names, inspected, strict=True):
+        table = rich.table.Table(show_header=False, title=name, title_style="bold")
+        table.add_column(style="cyan")
+        table.add_column(overflow="fold")
+        for key, value in facts.describe(inspection, dtype, rows, capacity):
+            table.add_row(key, value)
+        console.print(table)
+    for reason in reasons:
+        print(f"refused: {' '.join(reason.split())}")
+    if reasons:
+        raise typer.Exit(errors.REFUSED)
+    print("fits" if draft else "loads")

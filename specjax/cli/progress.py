@@ -1,0 +1,59 @@
+"""How a benchmark shows that it moves: a bar on a terminal, lines elsewhere."""
+
+import contextlib
+import sys
+from collections.abc import Iterator, Sequence
+
+import rich.console
+import rich.progress
+
+from specjax.evaluation import bench, table
+
+
+@contextlib.contextmanager
+def shown(total: int) -> Iterator[bench.Notify]:
+    """A function for ``bench.run`` to call, writing to standard error."""
+    if not sys.stderr.isatty():
+        yield _line
+        return
+    columns = (
+        rich.progress.TextColumn("{task.description}"),
+        rich.progress.BarColumn(),
+        rich.progress.MofNCompleteColumn(),
+        rich.progress.TimeRemainingColumn(),
+    )
+    console = rich.console.Console(stderr=True)
+    with rich.progress.Progress(*columns, console=console) as bar:
+        task = bar.add_task("compiling", total=total)
+
+        def notify(progress: bench.Progress) -> None:
+            if progress.stage == "prompt":
+                text = _numbers(progress)
+                bar.update(task, completed=progress.done, description=text)
+
+        yield notify
+
+
+def print_table(lines: Sequence[table.Line]) -> None:
+    """Prints a summary to standard output, as wide as it needs to be off a terminal."""
+    width = None if sys.stdout.isatty() else 120
+    rich.console.Console(width=width).print(table.to_rich(lines))
+
+
+def _line(progress: bench.Progress) -> None:
+    text = f"{progress.stage} {progress.done}/{progress.total}"
+    if progress.rows:
+        text += f" {_numbers(progress)}"
+    print(text, file=sys.stderr, flush=True)
+
+
+def _numbers(progress: bench.Progress) -> str:
+    """The newest prompt: tokens a second of each drafter."""
+    speeds = [
+        f"{row['drafter']} {row['tokens_per_second']:.1f}"
+        + ("" if row["identical"] else " (differs)")
+        for row in progress.rows
+        if row["question_id"] == progress.rows[-1]["question_id"]
+        and row["turn"] == progress.rows[-1]["turn"]
+    ]
+    return f"tokens/s: {', '.join(speeds)}"

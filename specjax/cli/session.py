@@ -1,0 +1,75 @@
+"""From a recipe to a loaded model and an engine. Imports jax."""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import specjax
+from specjax import verify
+from specjax.cli import recipe as recipe_lib
+from specjax.core import sampling as sampling_lib
+
+_ANY_ID = 2**31 - 1
+
+
+def sampling_options(recipe: recipe_lib.SamplingRecipe) -> dict[str, Any]:
+    """Keyword arguments of ``Engine.generate``, checked before a model is loaded.
+
+    Raises:
+      ValueError: a value is out of range.
+    """
+    given = recipe.model_dump()
+    known = {field.name for field in dataclasses.fields(specjax.SamplingOptions)}
+    checked = {key: value for key, value in given.items() if key in known}
+    sampling_lib.SamplingOptions(**checked).validate(_ANY_ID)
+    if not all(recipe.stop):
+        raise ValueError("stop holds an empty text")
+    return given
+
+
+def load(recipe: recipe_lib.Recipe, *, cache: bool) -> specjax.LanguageModel:
+    """Loads the target, with compiled programs kept on disk if ``cache``.
+
+    Raises:
+      ValueError: the checkpoint can't be loaded, or the cache folder not written.
+    """
+    if cache:
+        specjax.enable_compilation_cache()
+    return specjax.load(recipe.model, dtype=recipe.dtype)
+
+
+def check_names(recipe: recipe_lib.Recipe, specs: Sequence[str]) -> None:
+    """Checks the names of rule and drafters before a model is loaded.
+
+    Raises:
+      ValueError: one is not known.
+    """
+    verifier(recipe)
+    known = specjax.drafters.names()
+    for spec in specs:
+        name = spec.partition(":")[0]
+        if name not in known:
+            raise ValueError(
+                f"drafter: unknown name {name!r}; known are {', '.join(known)}"
+            )
+
+
+def verifier(recipe: recipe_lib.Recipe):
+    """The rule of a recipe.
+
+    Raises:
+      ValueError: there is none of that name.
+    """
+    return verify.by_name(recipe.verifier)
+
+
+def engine(recipe: recipe_lib.Recipe, lm: specjax.LanguageModel) -> specjax.Engine:
+    """An engine of the target and the recipe's drafter.
+
+    Raises:
+      ValueError: the parts are not known or do not fit.
+    """
+    chosen = specjax.drafters.make(recipe.drafter.name, lm, recipe.drafter.options)
+    return specjax.Engine(
+        lm, chosen, verifier=verifier(recipe), max_context=recipe.max_context
+    )

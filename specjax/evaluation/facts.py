@@ -1,0 +1,151 @@
+"""What the headers of a checkpoint tell: shapes, memory, and what would be refused."""
+
+import functools
+import math
+from collections.abc import Sequence
+
+import jax
+import numpy as np
+
+from specjax import checkpoints
+from specjax.decoding import build, programs
+from specjax.drafters.none import none
+from specjax.models import config as config_lib
+from specjax.models import decoder
+from specjax.models import model as model_lib
+from specjax.verify.exact import exact
+
+_USUAL_CAPACITY = 4096
+_DTYPES = ("float32", "bfloat16", "float16")
+
+
+def describe(
+    inspection: checkpoints.Inspection, dtype: str, rows: int, capacity: int | None
+) -> list[tuple[str, str]]:
+    """Facts for a table, as (name, value).
+
+    Args:
+      inspection: of a checkpoint.
+      dtype: of weights and cache.
+      rows: batch rows.
+      capacity: positions to hold, None for a usual number.
+
+    Raises:
+      ValueError: the type is not known, or the capacity not within the context.
+    """
+    if dtype not in _DTYPES:
+        raise ValueError(f"dtype must be one of {', '.join(_DTYPES)}, got {dtype!r}")
+    config = inspection.config
+    facts = [("tensors", str(len(inspection.shapes)))]
+    if config is not None:
+        facts += _shapes(config)
+        facts += _memory(config, dtype, rows, capacity)
+    facts += [
+        ("tokenizer ids", str(inspection.vocab_size)),
+        ("tokenizer fingerprint", inspection.fingerprint or "can't be read"),
+        ("stop ids", ", ".join(map(str, inspection.stop_ids)) or "none"),
+        ("chat template", "yes" if inspection.has_chat_template else "no"),
+    ]
+    return facts
+
+
+def refusals(
+    names: Sequence[str], inspected: Sequence[checkpoints.Inspection]
+) -> list[str]:
+    """Every reason why a model, or a target with its draft model, would be refused."""
+    reasons = [
+        f"{name}: {problem}"
+        for name, inspection in zip(names, inspected, strict=True)
+        for problem in inspection.problems
+    ]
+    if len(inspected) == 2:
+        target, draft = inspected
+        known = target.fingerprint is not None and draft.fingerprint is not None
+        if known and target.fingerprint != draft.fingerprint:
+            reasons.append(
+                f"{names[1]}: its tokenizer is another one than that of {names[0]} "
+                f"({draft.vocab_size} ids against {target.vocab_size}), so its drafts "
+                "would be other tokens; use a draft model with the same vocabulary"
+            )
+    return reasons
+
+
+def num_params(config: config_lib.ModelConfig) -> int:
+    """How many numbers the weights are."""
+    shapes = _param_shapes(config, "float32")
+    return sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(shapes))
+
+
+def weight_bytes(config: config_lib.ModelConfig, dtype: str) -> int:
+    """Bytes of the weights once loaded."""
+    return _bytes(_param_shapes(config, dtype))
+
+
+def cache_bytes(
+    config: config_lib.ModelConfig, dtype: str, rows: int, capacity: int
+) -> int:
+    """Bytes of keys and values."""
+    target = model_lib.Model(config=config, dtype=dtype).target
+    return _bytes(jax.eval_shape(functools.partial(target.init, rows, capacity)))
+
+
+def state_bytes(
+    config: config_lib.ModelConfig, dtype: str, rows: int, capacity: int
+) -> int:
+    """Bytes of all that plain decoding carries, keys and values included."""
+    target = model_lib.Model(config=config, dtype=dtype).target
+    recipe = programs.recipe(target, none(), exact())
+    params = {"target": {}, "drafter": {}, "verifier": {}}
+    blank = functools.partial(programs.blank, recipe, params, rows, capacity)
+    return _bytes(jax.eval_shape(blank))
+
+
+def _shapes(config: config_lib.ModelConfig) -> list[tuple[str, str]]:
+    heads = f"{config.num_heads} heads, {config.num_kv_heads} kv heads"
+    windows = sorted({window for window in config.windows if window})
+    return [
+        ("family", config.family),
+        ("parameters", f"{num_params(config):,}"),
+        ("layers", str(config.num_layers)),
+        ("embedding", f"{config.embed_size}, MLP {config.mlp_size}"),
+        ("attention", f"{heads} of {config.head_size}"),
+        ("vocabulary", f"{config.vocab_size}"),
+        ("head", "tied to the embedding" if config.tied_head else "its own"),
+        ("context", str(config.max_context)),
+        ("sliding windows", ", ".join(map(str, windows)) or "none"),
+    ]
+
+
+def _memory(config, dtype, rows, capacity) -> list[tuple[str, str]]:
+    if capacity is None:
+        capacity = min(_USUAL_CAPACITY, config.max_context)
+    if not 2 <= capacity <= config.max_context:
+        raise ValueError(
+            f"capacity must be 2 to the model's context of {config.max_context}, got "
+            f"{capacity}"
+        )
+    slots = build.round_up(capacity, build.BLOCK)
+    cache = cache_bytes(config, dtype, rows, slots)
+    weights = weight_bytes(config, dtype)
+    rest = state_bytes(config, dtype, rows, slots) - cache
+    where = f"{rows} x {capacity} positions, {dtype}"
+    return [
+        (f"memory: weights, {dtype}", _megabytes(weights)),
+        (f"memory: cache, {where}", _megabytes(cache)),
+        ("memory: rest of the state", _megabytes(rest)),
+        ("memory: together", _megabytes(weights + cache + rest)),
+    ]
+
+
+def _param_shapes(config: config_lib.ModelConfig, dtype: str):
+    make = functools.partial(decoder.init_params, config, dtype=np.dtype(dtype))
+    return jax.eval_shape(make, jax.random.key(0))
+
+
+def _bytes(shapes) -> int:
+    leaves = jax.tree.leaves(shapes)
+    return sum(math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in leaves)
+
+
+def _megabytes(count: int) -> str:
+    return f"{count / 2**20:,.1f} MiB"

@@ -1,0 +1,122 @@
+"""How near a tie two outputs parted at.
+
+Float sums depend on how many tokens a forward pass scores, so two runs of the same
+model can differ where two tokens have almost equal scores. The margin says how far
+from a tie the first difference was: under 1e-4 it is rounding, above it is an error.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from specjax import checkpoints
+from specjax.core import history as history_lib
+from specjax.core import noise, processors
+from specjax.core import sampling as sampling_lib
+from specjax.core import tree as tree_lib
+
+_SMALLEST = 64  # texts are padded to powers of two from here
+_EMPTY_CACHE = 256  # slots of the cache that the pass does not read
+
+
+def first_difference(one: Sequence[int], other: Sequence[int]) -> int | None:
+    """Index of the first token that differs; None if the sequences are equal.
+
+    >>> first_difference([1, 2, 3], [1, 4])
+    1
+    >>> first_difference([1, 2], [1, 2, 3])
+    2
+    """
+    for index, (a, b) in enumerate(zip(one, other, strict=False)):
+        if a != b:
+            return index
+    return None if len(one) == len(other) else min(len(one), len(other))
+
+
+def margin(
+    lm: checkpoints.LanguageModel,
+    prompt: Sequence[int],
+    common: Sequence[int],
+    tokens: tuple[int, int],
+    sampling: Mapping[str, Any],
+    sample: int = 0,
+) -> float | None:
+    """Distance of two tokens' scores after a prompt and common tokens.
+
+    A score is what plain decoding takes the largest of: the processed logit, plus
+    temperature times the noise of the position.
+
+    Args:
+      lm: the target.
+      prompt: ids.
+      common: new tokens that both outputs share.
+      tokens: the two that differ.
+      sampling: fields of ``SamplingOptions``.
+      sample: index of the sample.
+
+    Returns:
+      The distance; None where a mask (of top-p, say) rules one of the two out.
+    """
+    text = [*prompt, *common]
+    logits = _last_logits(lm, text)
+    scores = _scores(lm, prompt, common, logits, sampling, sample)
+    pair = scores[list(tokens)]
+    if not np.all(np.isfinite(pair)):
+        return None
+    return float(abs(pair[0] - pair[1]))
+
+
+def _last_logits(lm: checkpoints.LanguageModel, text: Sequence[int]) -> jax.Array:
+    """Logits f32[1, V] after a text, by one forward pass over all of it."""
+    size = max(_SMALLEST, 1 << (len(text) - 1).bit_length())
+    padded = np.zeros((1, size), np.int32)
+    padded[0, : len(text)] = text
+    return _forward(lm.model)(lm.params, jnp.asarray(padded), jnp.int32(len(text)))
+
+
+@functools.lru_cache(maxsize=8)
+def _forward(model):
+    target = model.target
+
+    @jax.jit
+    def run(params, tokens, length):
+        rows = length[None]
+        history = history_lib.create(tokens, rows, tokens.shape[1])
+        nothing = jnp.zeros((1,), jnp.int32)
+        tree = tree_lib.trunk(history, nothing, rows, tokens.shape[1])
+        cache = target.init(1, _EMPTY_CACHE)
+        scored = target.forward(params, tree, cache, nothing, ())
+        return target.head(params, scored.hidden[:, length - 1])
+
+    return run
+
+
+def _scores(lm, prompt, common, logits, sampling, sample) -> np.ndarray:
+    """Scores f32[V] of the next token."""
+    known = {field.name for field in dataclasses.fields(sampling_lib.SamplingOptions)}
+    given = {key: value for key, value in sampling.items() if key in known}
+    stops = set(given.pop("stop_token_ids", ()))
+    if not sampling.get("ignore_eos", False):
+        stops |= set(lm.stop_ids)
+    chosen = sampling_lib.SamplingOptions(**given, stop_token_ids=tuple(sorted(stops)))
+    packed = sampling_lib.pack([chosen], [sample])
+    vocab = lm.model.config.vocab_size
+    tokens = jnp.asarray([prompt], jnp.int32)
+    lengths = jnp.asarray([len(prompt)], jnp.int32)
+    history = history_lib.create(tokens, lengths, len(prompt))
+    counts = np.bincount(np.asarray(common, np.int64), minlength=vocab)
+    state = dataclasses.replace(
+        processors.start(history, packed, vocab),
+        output_count=jnp.asarray(counts[None], jnp.int32),
+        num_emitted=jnp.asarray([len(common)], jnp.int32),
+    )
+    scores = processors.apply(state, packed, logits)
+    position = jnp.asarray([len(prompt) + len(common)], jnp.int32)
+    ids = jnp.arange(vocab, dtype=jnp.int32)
+    drawn = noise.gumbel(packed.key, position, ids)
+    return np.asarray(scores + packed.temperature[:, None] * drawn)[0]

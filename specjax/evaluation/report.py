@@ -1,0 +1,94 @@
+"""A folder to look at, from a file of results: Markdown, JSON and plots."""
+
+import dataclasses
+import importlib.util
+import json
+import os
+import pathlib
+from collections.abc import Sequence
+from typing import Any
+
+from specjax.evaluation import table
+
+_HIDDEN = ("questions_sha256",)
+
+
+def write(
+    rows: Sequence[dict[str, Any]],
+    folder: str | os.PathLike[str],
+    *,
+    with_plots: bool = True,
+) -> list[pathlib.Path]:
+    """Writes ``report.md``, ``report.json`` and the plots.
+
+    Args:
+      rows: of ``bench.run`` or ``rows.read``.
+      folder: made if there is none.
+      with_plots: whether to draw, which needs matplotlib.
+
+    Returns:
+      The files written.
+
+    Raises:
+      ValueError: there are no rows, or matplotlib is wanted and missing.
+    """
+    if not rows:
+        raise ValueError("results hold no rows; run `specjax bench` first")
+    if with_plots and importlib.util.find_spec("matplotlib") is None:
+        raise ValueError(
+            "plots need matplotlib; install specjax[plots] or pass --no-plots"
+        )
+    folder = pathlib.Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    lines = table.summarise(rows)
+    different = [_short(row) for row in rows if not row["identical"]]
+    settings = rows[0].get("settings", {})
+    written = [folder / "report.md", folder / "report.json"]
+    plots: list[pathlib.Path] = []
+    if with_plots:
+        from specjax.evaluation import plots as plots_lib  # matplotlib is an extra
+
+        plots = plots_lib.draw(rows, lines, folder)
+    markdown = _markdown(settings, lines, different, [plot.name for plot in plots])
+    written[0].write_text(markdown, encoding="utf-8")
+    summary = {
+        "settings": settings,
+        "table": [dataclasses.asdict(line) for line in lines],
+        "different": different,
+    }
+    written[1].write_text(f"{json.dumps(summary, indent=2)}\n", encoding="utf-8")
+    return written + plots
+
+
+def _short(row: dict[str, Any]) -> dict[str, Any]:
+    names = ("question_id", "turn", "drafter", "first_difference")
+    return {
+        **{name: row.get(name) for name in names},
+        "margin_at_difference": row.get("margin_at_difference"),
+    }
+
+
+def _markdown(settings, lines, different, plots: Sequence[str]) -> str:
+    parts = ["# Benchmark", table.to_markdown(lines)]
+    parts.append(
+        "tau: new tokens a target call. speedup: total decode time of `none` over the "
+        "drafter's. identical: rows with the very tokens of `none`."
+    )
+    if different:
+        listed = [
+            f"- question {row['question_id']}, turn {row['turn']}, `{row['drafter']}`: "
+            f"token {row['first_difference']}, margin {_number(row)}"
+            for row in different
+        ]
+        parts.append("## Outputs that differ from those of `none`")
+        parts.append("\n".join(listed))
+    parts += [f"![{name.removesuffix('.png')}]({name})" for name in plots]
+    shown = {k: v for k, v in settings.items() if k not in _HIDDEN}
+    parts.append("## Settings")
+    parts.append("\n".join(f"- {name}: `{value}`" for name, value in shown.items()))
+    return "\n\n".join(parts) + "\n"
+
+
+def _number(row: dict[str, Any]) -> str:
+    margin = row["margin_at_difference"]
+    return "unknown" if margin is None else f"{margin:.2e}"

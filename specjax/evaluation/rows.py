@@ -1,0 +1,102 @@
+"""The file of a benchmark: one JSON row a line, added as prompts are done.
+
+A prompt's rows, one a drafter, are written together; a run that was interrupted goes
+on after the last prompt that is whole.
+"""
+
+import json
+import os
+import pathlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+Row = dict[str, Any]
+_NEEDED = ("question_id", "category", "turn", "drafter", "tokens", "identical")
+
+
+def read(path: str | os.PathLike[str]) -> list[Row]:
+    """Reads results; a last line that was cut short is left out.
+
+    Raises:
+      ValueError: there is no such file, or a line is not a result.
+    """
+    path = pathlib.Path(path)
+    try:
+        raw = path.read_bytes()
+    except OSError as error:
+        raise ValueError(f"results: can't read {path} ({error.strerror})") from error
+    lines = raw.split(b"\n")
+    found = []
+    for number, line in enumerate(lines[:-1], start=1):  # the last has no line break
+        try:
+            row = json.loads(line.decode("utf-8"))
+        except ValueError as error:
+            raise ValueError(
+                f"results: {path}:{number}: not a line of JSON ({error})"
+            ) from error
+        lacking = [k for k in _NEEDED if not isinstance(row, dict) or k not in row]
+        if lacking:
+            raise ValueError(
+                f"results: {path}:{number}: not a row of `bench`, {lacking[0]!r} is "
+                "missing"
+            )
+        found.append(row)
+    return found
+
+
+def resume(path: pathlib.Path, settings: Mapping[str, Any], whole: int) -> list[Row]:
+    """Rows that an earlier run with the same settings left, partial prompts dropped.
+
+    Args:
+      path: the file; there may be none yet.
+      settings: of this run.
+      whole: rows of a prompt and turn that is done: one a drafter.
+
+    Raises:
+      ValueError: it was written with other settings.
+    """
+    if not path.exists():
+        return []
+    kept = read(path)
+    for row in kept:
+        _check_settings(path, row.get("settings", {}), settings)
+    counts: dict[Any, int] = {}
+    for row in kept:
+        counts[key(row)] = counts.get(key(row), 0) + 1
+    broken = {k[0] for k, count in counts.items() if count != whole}
+    kept = [row for row in kept if row["question_id"] not in broken]
+    part = path.with_name(f"{path.name}.part")
+    part.write_bytes(b"".join(map(_line, kept)))
+    os.replace(part, path)
+    return kept
+
+
+def append(path: pathlib.Path, rows: Sequence[Row]) -> None:
+    """Adds rows in one write."""
+    with path.open("ab") as file:
+        file.write(b"".join(map(_line, rows)))
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def key(row: Row) -> tuple[Any, int]:
+    """Which prompt a row belongs to: question and turn."""
+    return row["question_id"], row["turn"]
+
+
+def _line(row: Row) -> bytes:
+    return json.dumps(row, ensure_ascii=False).encode("utf-8", "replace") + b"\n"
+
+
+def _check_settings(path, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+    before, now = _flat(before), _flat(now)
+    for name in {**before, **now}:
+        if before.get(name) != now.get(name):
+            raise ValueError(
+                f"out: {path} was written with {name}={before.get(name)!r}, this run "
+                f"has {now.get(name)!r}; name another file or pass --overwrite"
+            )
+
+
+def _flat(settings: Mapping[str, Any]) -> dict[str, Any]:
+    return {**settings, **settings.get("sampling", {}), "sampling": None}

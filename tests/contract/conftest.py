@@ -1,0 +1,64 @@
+"""What the contract suite runs over: every registered drafter, and the example."""
+
+import functools
+
+import pytest
+
+from specjax import Engine, drafters
+from tests import tiny_model
+from tests.bigram import bigram
+
+# Options for those that have no defaults on the tiny model.
+OPTIONS = {"draft_model": {"layers": 1}}
+CAPACITY = 256
+PROMPT_WIDTHS = (4, 16)
+TEXTS = (
+    "the ban and the ban and the",
+    "an owl",
+    "banana, banana; bandana: and then the banana, ban",
+    "x",
+)
+
+drafters.register("bigram", bigram)
+
+
+@functools.cache
+def language_model():
+    return tiny_model.language_model()
+
+
+@functools.cache
+def equipped(name: str) -> drafters.Equipped:
+    return drafters.make(name, language_model(), OPTIONS.get(name))
+
+
+@functools.cache
+def engine(name: str) -> Engine:
+    return Engine(language_model(), equipped(name), prompt_widths=PROMPT_WIDTHS)
+
+
+@pytest.fixture(scope="session", params=drafters.names())
+def name(request) -> str:
+    return request.param
+
+
+@pytest.fixture(scope="session")
+def lm():
+    return language_model()
+
+
+@pytest.fixture(scope="session")
+def drafter(name) -> drafters.Equipped:
+    return equipped(name)
+
+
+@pytest.fixture(scope="session")
+def speculative(name) -> Engine:
+    """The engine of the drafter under test, compiled once a bucket."""
+    return engine(name)
+
+
+@pytest.fixture(scope="session")
+def plain() -> Engine:
+    """Plain decoding, what everything is compared with."""
+    return engine("none")

@@ -1,0 +1,205 @@
+"""A drafter's state is a memo: it may be lost, spoilt, saved or sharded."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import orbax.checkpoint as ocp
+import pytest
+
+from specjax import build, sampling
+from specjax.core import history as history_lib
+from specjax.core import sampling as sampling_lib
+from specjax.core import tree as tree_lib
+from specjax.decoding import programs
+from tests.contract.conftest import CAPACITY, PROMPT_WIDTHS, TEXTS
+
+MOST = 16
+
+
+def batch(engine, texts=TEXTS):
+    """Prompts as arrays i32[B, CAPACITY], i32[B]."""
+    ids = [engine.encode(text) for text in texts]
+    tokens = np.zeros((len(ids), CAPACITY), np.int32)
+    for row, prompt in enumerate(ids):
+        tokens[row, : len(prompt)] = prompt
+    return jnp.asarray(tokens), jnp.asarray([len(p) for p in ids], jnp.int32)
+
+
+@pytest.fixture(scope="session")
+def started(speculative):
+    """(programs, state after the prompts, sampling) of a batch of four."""
+    tokens, lengths = batch(speculative)
+    options = sampling_lib.SamplingOptions(
+        max_new_tokens=MOST, temperature=0.8, stop_token_ids=(0,)
+    )
+    sampled = sampling_lib.pack([options] * 4, [0] * 4)
+    held = speculative.programs
+
+    def start():
+        state = programs.blank(held.recipe, held.params, 4, CAPACITY)
+        return held.prompt(state, tokens, lengths, sampled)
+
+    return held, start, sampled
+
+
+def finish(held, state, sampled):
+    state = held.decode(state, sampled, jnp.int32(1000))
+    return np.asarray(state.history.tokens), np.asarray(state.history.length)
+
+
+def assert_same(first, second):
+    np.testing.assert_array_equal(first[1], second[1])
+    for row, length in enumerate(first[1]):
+        np.testing.assert_array_equal(first[0][row, :length], second[0][row, :length])
+
+
+def test_state_survives_a_checkpoint(started, tmp_path):
+    held, start, sampled = started
+    expected = finish(held, start(), sampled)
+    state = held.decode(start(), sampled, jnp.int32(3))
+    leaves, structure = jax.tree.flatten(state)
+    saved = {str(i): leaf for i, leaf in enumerate(leaves)}
+    with ocp.StandardCheckpointer() as checkpointer:
+        checkpointer.save(tmp_path / "state", saved)
+        checkpointer.wait_until_finished()
+        shapes = jax.tree.map(ocp.utils.to_shape_dtype_struct, saved)
+        loaded = checkpointer.restore(tmp_path / "state", shapes)
+    restored = jax.tree.unflatten(structure, [loaded[str(i)] for i in range(len(leaves))])
+    assert_same(finish(held, restored, sampled), expected)
+
+
+def test_a_spoilt_drafter_state_changes_no_token(started):
+    held, start, sampled = started
+    expected = finish(held, start(), sampled)
+    state = start()
+    leaves, structure = jax.tree.flatten(state.drafter)
+    keys = jax.random.split(jax.random.key(1), max(len(leaves), 1))
+    spoilt = [_noise_like(leaf, key) for leaf, key in zip(leaves, keys, strict=False)]
+    import dataclasses
+
+    state = dataclasses.replace(state, drafter=jax.tree.unflatten(structure, spoilt))
+    assert_same(finish(held, state, sampled), expected)
+
+
+def _noise_like(leaf, key):
+    """Random content of the same type; integers stay within a small vocabulary."""
+    if jnp.issubdtype(leaf.dtype, jnp.floating):
+        return jax.random.normal(key, leaf.shape, leaf.dtype)
+    return jax.random.randint(key, leaf.shape, 0, 50).astype(leaf.dtype)
+
+
+def test_a_fresh_drafter_state_in_mid_run_changes_no_token(started):
+    """A row that joins, or a state that was lost, catches up from the history."""
+    import dataclasses
+
+    held, start, sampled = started
+    expected = finish(held, start(), sampled)
+    state = held.decode(start(), sampled, jnp.int32(2))
+    fresh = held.recipe.parts.drafter.init(held.params, 4, CAPACITY)
+    state = dataclasses.replace(state, drafter=fresh)
+    assert_same(finish(held, state, sampled), expected)
+
+
+def test_state_leaves_lead_with_the_batch(drafter):
+    params = {"target": {}, "drafter": drafter.params}
+    state = jax.eval_shape(lambda: drafter.drafter.init(params, 5, CAPACITY))
+    for path, leaf in jax.tree_util.tree_leaves_with_path(state):
+        shared = any(getattr(step, "name", None) == "shared" for step in path)
+        assert shared or leaf.shape[0] == 5, jax.tree_util.keystr(path)
+
+
+def test_proposals_keep_within_bounds(speculative, drafter):
+    """Nodes dense, parents first, depths right, tags in range, under random text."""
+    chosen, held = drafter.drafter, speculative.programs
+    rng = np.random.default_rng(0)
+    propose = jax.jit(chosen.propose)
+    slots = 1 + chosen.bounds.nodes
+    for _ in range(4):
+        lengths = jnp.asarray(rng.integers(1, 40, 4), jnp.int32)
+        tokens = jnp.asarray(rng.integers(0, 6, (4, CAPACITY)), jnp.int32)
+        history = history_lib.create(tokens, lengths, CAPACITY)
+        view = _view(speculative, history)
+        state = chosen.init(held.params, 4, CAPACITY)
+        root = tree_lib.trunk(history, lengths - 1, jnp.ones_like(lengths), slots)
+        tree, _ = propose(held.params, state, view, root)
+        _check_tree(tree, chosen, speculative.lm.model.config.vocab_size)
+
+
+def _view(engine, history):
+    from specjax.core import contracts, processors
+
+    sampled = sampling(4, max_new_tokens=30)
+    return contracts.View(
+        history=history,
+        sampling=sampled,
+        processors=processors.start(history, sampled, engine.lm.model.config.vocab_size),
+        room=jnp.full((4,), 30, jnp.int32),
+    )
+
+
+def _check_tree(tree, drafter, vocab):
+    tree = jax.tree.map(np.asarray, tree)
+    tags = sum(source.num_tags for source in drafter.sources)
+    for row in range(tree.token.shape[0]):
+        count = tree.num_nodes[row]
+        assert 1 <= count <= 1 + drafter.bounds.nodes
+        for slot in range(1, count):
+            parent = tree.parent[row, slot]
+            assert 0 <= parent < slot
+            assert tree.depth[row, slot] == tree.depth[row, parent] + 1
+            assert tree.depth[row, slot] <= drafter.bounds.depth
+            assert 0 <= tree.token[row, slot] < vocab
+            assert 0 <= tree.tag[row, slot] < tags
+        children = np.bincount(tree.parent[row, 1:count], minlength=1)
+        assert children.max(initial=0) <= max(drafter.bounds.branching, 1)
+
+
+def test_one_program_sharded_over_rows(speculative, drafter, lm):
+    """A user's own jit over a mesh: the same tokens as on one device."""
+    decode = build(lm.model, drafter, max_new_tokens=MOST, prompt_widths=PROMPT_WIDTHS)
+    tokens, lengths = batch(speculative)
+    tokens = tokens[:, :64]
+    sampled = sampling(4, max_new_tokens=MOST, temperature=0.8)
+    seeds = jnp.arange(4, dtype=jnp.uint32)
+    params = decode.params(lm, drafter)
+    alone = jax.jit(decode)(params, tokens, lengths, sampled, seeds)
+    mesh = jax.make_mesh((4,), ("data",), axis_types=(jax.sharding.AxisType.Auto,))
+    rows = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("data"))
+    whole = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
+    spread = jax.jit(decode, out_shardings=rows)(
+        jax.device_put(params, whole),
+        *jax.device_put((tokens, lengths, sampled, seeds), rows),
+    )
+    np.testing.assert_array_equal(alone.tokens, spread.tokens)
+    np.testing.assert_array_equal(alone.num_new, spread.num_new)
+
+
+def test_jit_equals_no_jit(speculative, drafter, plain):
+    """Two rounds by hand without jit give what the compiled program gives."""
+    held = speculative.programs
+    tokens, lengths = batch(speculative, TEXTS[1:2])
+    sampled = sampling(1, max_new_tokens=4)
+    with jax.disable_jit():
+        state = programs.blank(held.recipe, held.params, 1, CAPACITY)
+        state = programs.prompt(
+            held.recipe, held.params, state, tokens, lengths, sampled
+        )
+        state = programs.decode(held.recipe, held.params, state, sampled, jnp.int32(3))
+    run = functools.partial(programs.prompt, held.recipe)
+    compiled = jax.jit(run)(
+        held.params,
+        programs.blank(held.recipe, held.params, 1, CAPACITY),
+        tokens,
+        lengths,
+        sampled,
+    )
+    compiled = jax.jit(functools.partial(programs.decode, held.recipe))(
+        held.params, compiled, sampled, jnp.int32(3)
+    )
+    length = int(compiled.history.length[0])
+    assert length == int(state.history.length[0])
+    np.testing.assert_array_equal(
+        compiled.history.tokens[0, :length], state.history.tokens[0, :length]
+    )
