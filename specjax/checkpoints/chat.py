@@ -56,7 +56,7 @@ class ChatTemplate:
         template = _compile(self.source)
         try:
             return template.render(**variables)
-        except sandbox.SecurityError as error:
+        except jinja2.exceptions.SecurityError as error:
             raise ValueError(
                 f"chat template: does what its sandbox forbids ({error}); use a "
                 "template that you trust"
@@ -119,7 +119,7 @@ def _check(messages: Messages) -> None:
         raise ValueError("messages: expected one or more, got an empty list")
     for i, message in enumerate(messages):
         for key in ("role", "content"):
-            got = message.get(key) if isinstance(message, Mapping) else message
+            got = message.get(key) if isinstance(message, Mapping) else None
             if not isinstance(got, str):
                 raise ValueError(
                     f"messages[{i}]: expected a mapping with 'role' and 'content' "

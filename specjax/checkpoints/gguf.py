@@ -18,7 +18,7 @@ _VERSIONS = (2, 3)
 _ALIGNMENT = 32
 _MAX_DIMENSIONS = 4
 _READABLE = ("F32", "F16", "BF16", "Q4_0", "Q4_1", "Q8_0")
-_SCALARS = {
+_SCALARS: dict[int, str] = {
     gguf.GGUFValueType.UINT8: "<u1",
     gguf.GGUFValueType.INT8: "<i1",
     gguf.GGUFValueType.UINT16: "<u2",
@@ -81,9 +81,10 @@ class GgufFile:
     def read(self, name: str) -> np.ndarray:
         """The tensor as float32, decoded if it is quantised; ``problems`` is empty."""
         info = self.tensors[name]
-        raw = np.memmap(
+        mapped = np.memmap(
             self.path, mode="r", offset=info.offset, shape=(info.num_bytes,)
         )
+        raw = mapped.view(np.ndarray)  # slices of a memmap are slow
         if info.kind.name == "F32":
             return np.array(raw.view("<f4")).reshape(info.shape)
         row_bytes = info.num_bytes // max(int(np.prod(info.shape[:-1])), 1)
@@ -177,7 +178,7 @@ class _Cursor:
 
     def __init__(self, path: pathlib.Path, data: np.ndarray) -> None:
         self.path, self.at = path, 0
-        self._data = memoryview(data)
+        self._data = data.data
 
     def take(self, count: int, what: str) -> memoryview:
         end = self.at + count

@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import json
 import pathlib
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -113,7 +114,7 @@ def read_json(path: pathlib.Path) -> dict[str, Any] | None:
     return parsed
 
 
-def _shards(path: pathlib.Path) -> dict[pathlib.Path, set[str] | None]:
+def _shards(path: pathlib.Path) -> Mapping[pathlib.Path, set[str] | None]:
     """Files of weights, each with the tensors that the index promises."""
     index = read_json(path / _INDEX)
     if index is None:
@@ -126,7 +127,7 @@ def _shards(path: pathlib.Path) -> dict[pathlib.Path, set[str] | None]:
     promised = index.get("weight_map")
     if not isinstance(promised, dict) or not promised:
         raise ValueError(f"{path / _INDEX}: expected a weight_map of tensors to files")
-    shards: dict[pathlib.Path, set[str] | None] = {}
+    shards: dict[pathlib.Path, set[str]] = {}
     for tensor, name in promised.items():
         if pathlib.PurePath(name).name != name:
             raise ValueError(

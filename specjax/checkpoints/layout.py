@@ -193,10 +193,10 @@ def read_params(
         value = read(name)
         if storage.norm_offset and key in offset:
             value = value.astype(np.float32) + np.float32(storage.norm_offset)
-        value = value.astype(dtype, copy=False)
         # A sum is finite only if all its terms are, and is faster than isfinite; it
         # may overflow all the same, so look closer then.
         with np.errstate(all="ignore"):
+            value = value.astype(dtype, copy=False)
             total = np.sum(value, dtype=np.float32)
         if not np.isfinite(total) and not np.isfinite(value).all():
             raise ValueError(
@@ -288,21 +288,24 @@ def _layer_leaves(pieces: Mapping[str, Any]) -> list[str]:
 
 
 def _fuse(config, leaf: str, piece: Callable[[str], np.ndarray]) -> np.ndarray:
-    """One leaf of a layer's params."""
-    if leaf in ("qkv", "qkv_bias"):
-        parts = []
-        for key in _FUSED[leaf]:
-            value = piece(key)
-            groups = (config.num_kv_heads, -1, config.head_size)
-            parts.append(value.reshape(*groups, *value.shape[1:]))
-        joined = np.concatenate(parts, axis=1)  # [G, R + 2, D] or [G, R + 2, D, E]
-    elif leaf in ("gate_up", "gate_up_bias"):
-        joined = np.stack([piece(key) for key in _FUSED[leaf]])  # [2, I] or [2, I, E]
+    """One leaf of a layer's params: pieces joined, then [out, in] to [in, out]."""
+    if leaf not in _FUSED:
+        value = piece(leaf)
+        return np.ascontiguousarray(value.T)
+    parts = [piece(key) for key in _FUSED[leaf]]
+    inner = parts[0].shape[1:]  # (E,) or ()
+    if leaf.startswith("qkv"):
+        groups = (config.num_kv_heads, -1, config.head_size)
+        parts = [part.reshape(*groups, *inner) for part in parts]
+        shape, axis = (config.num_kv_heads, config.group + 2, config.head_size), 1
     else:
-        joined = piece(leaf)
-    if leaf.endswith(("norm", "bias")):
-        return joined
-    return np.ascontiguousarray(np.moveaxis(joined, -1, 0))
+        parts = [part[None] for part in parts]
+        shape, axis = (2, config.mlp_size), 0
+    whole = np.empty((*inner, *shape), parts[0].dtype)
+    # A view in the order of the parts: they are copied once, straight into place.
+    view = np.moveaxis(whole, 0, -1) if inner else whole
+    np.concatenate(parts, axis=axis, out=view)
+    return whole
 
 
 def _halves(value: np.ndarray, head_size: int) -> np.ndarray:

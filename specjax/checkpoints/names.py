@@ -70,9 +70,9 @@ def fetch(name: str | os.PathLike[str]) -> pathlib.Path:
     if text.startswith(_HUB_PREFIX):
         return _fetch_hub(text)
     path = pathlib.Path(text).expanduser()
-    if path.is_dir() or (path.is_file() and path.suffix == ".gguf"):
+    if (text and path.is_dir()) or (path.is_file() and path.suffix == ".gguf"):
         return path
-    got = "a file of another kind" if path.exists() else "no such file or model"
+    got = "a file of another kind" if path.is_file() else "no such file or model"
     raise ValueError(
         f"model: expected one of {', '.join(_WHEELS)}, hf:OWNER/NAME, a .gguf file or "
         f"a directory with config.json and safetensors; got {text!r} ({got})"

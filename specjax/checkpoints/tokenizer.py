@@ -55,14 +55,15 @@ class Tokenizer:
         """
         if not isinstance(text, str):
             raise TypeError(f"encode: text must be str, got {type(text).__name__}")
-        backend = self._backend if parse_special else self._without_special()
         try:
-            return backend.encode(text, add_special_tokens=add_special_tokens).ids
+            text.encode()  # the library says TypeError
         except UnicodeEncodeError as error:
             raise ValueError(
                 f"encode: text holds half a surrogate pair ({error}); decode bytes "
                 "as UTF-8 before"
             ) from error
+        backend = self._backend if parse_special else self._without_special()
+        return backend.encode(text, add_special_tokens=add_special_tokens).ids
 
     def decode(self, ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:
         """Text of ids; ids of padding rows of the embedding give nothing."""

@@ -84,7 +84,9 @@ class Plan(NamedTuple):
     decoding: bool
 
 
-def decode_plan(drafter: contracts.Drafter, widths: tuple[int, ...], trunk: int) -> Plan:
+def decode_plan(
+    drafter: contracts.Drafter, widths: tuple[int, ...], trunk: int
+) -> Plan:
     """The plan of decode rounds: the ladder cut to what the drafter can fill."""
     slots = trunk + drafter.bounds.nodes
     rungs = sorted({min(width, slots) for width in widths} | {trunk})
@@ -121,9 +123,7 @@ def run(
     drafter_state = state.drafter
     view = dataclasses.replace(view, room=jnp.where(ready, view.room, 0))
     if plan.decoding:
-        grown, drafter_state = parts.drafter.propose(
-            params, drafter_state, view, tree
-        )
+        grown, drafter_state = parts.drafter.propose(params, drafter_state, view, tree)
         nodes = jnp.where(ready, grown.num_nodes, count)
         tree = dataclasses.replace(grown, num_nodes=nodes)
 

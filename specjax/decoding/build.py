@@ -169,9 +169,7 @@ def build(
     return Decode(recipe, max_new_tokens)
 
 
-def sampling(
-    rows: int, **options
-) -> sampling_lib.Sampling:
+def sampling(rows: int, **options) -> sampling_lib.Sampling:
     """Sampling arrays with the same options in every row.
 
     Args:

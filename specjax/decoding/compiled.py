@@ -40,7 +40,11 @@ class Programs:
     def prompt(self, state, tokens, lengths, sampling):
         """``programs.prompt``; the state is donated."""
         return self._run(
-            programs.prompt, state=state, tokens=tokens, lengths=lengths, sampling=sampling
+            programs.prompt,
+            state=state,
+            tokens=tokens,
+            lengths=lengths,
+            sampling=sampling,
         )
 
     def decode(self, state, sampling, limit):

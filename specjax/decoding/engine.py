@@ -282,7 +282,12 @@ class Engine:
         """Says once if drafting does not pay at all."""
         tau, calls = result.tokens_per_target_call, result.target_calls
         drafts = self._recipe.parts.drafter.bounds.nodes > 0
-        if drafts and not self._warned and calls >= _USELESS_CALLS and tau < _USELESS_TAU:
+        if (
+            drafts
+            and not self._warned
+            and calls >= _USELESS_CALLS
+            and tau < _USELESS_TAU
+        ):
             self._warned = True
             warnings.warn(
                 f"drafter {self.label!r}: {tau:.2f} tokens per target call over {calls} "

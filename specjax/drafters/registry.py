@@ -56,12 +56,16 @@ def make(
     """
     name, *pairs = spec.split(":")
     if name not in _BUILDERS:
-        raise ValueError(f"drafter: unknown name {name!r}; known are {', '.join(names())}")
+        raise ValueError(
+            f"drafter: unknown name {name!r}; known are {', '.join(names())}"
+        )
     given = dict(options or {})
     for pair in pairs:
         key, equals, value = pair.partition("=")
         if not equals or not key:
-            raise ValueError(f"drafter: expected key=value after {name!r}, got {pair!r}")
+            raise ValueError(
+                f"drafter: expected key=value after {name!r}, got {pair!r}"
+            )
         given[key] = value
     return _BUILDERS[name](lm, given)._replace(label=spec)
 

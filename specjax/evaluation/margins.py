@@ -62,13 +62,44 @@ def margin(
     Returns:
       The distance; None where a mask (of top-p, say) rules one of the two out.
     """
-    text = [*prompt, *common]
-    logits = _last_logits(lm, text)
-    scores = _scores(lm, prompt, common, logits, sampling, sample)
-    pair = scores[list(tokens)]
+    found = scores(lm, prompt, common, sampling, sample)
+    pair = found[list(tokens)]
     if not np.all(np.isfinite(pair)):
         return None
     return float(abs(pair[0] - pair[1]))
+
+
+def scores(
+    lm: checkpoints.LanguageModel,
+    prompt: Sequence[int],
+    common: Sequence[int],
+    sampling: Mapping[str, Any],
+    sample: int = 0,
+) -> np.ndarray:
+    """Scores f32[V] of the token after a prompt and new tokens, as in ``margin``."""
+    logits = _last_logits(lm, [*prompt, *common])
+    known = {field.name for field in dataclasses.fields(sampling_lib.SamplingOptions)}
+    given = {key: value for key, value in sampling.items() if key in known}
+    stops = set(given.pop("stop_token_ids", ()))
+    if not sampling.get("ignore_eos", False):
+        stops |= set(lm.stop_ids)
+    chosen = sampling_lib.SamplingOptions(**given, stop_token_ids=tuple(sorted(stops)))
+    packed = sampling_lib.pack([chosen], [sample])
+    vocab = lm.model.config.vocab_size
+    tokens = jnp.asarray([prompt], jnp.int32)
+    lengths = jnp.asarray([len(prompt)], jnp.int32)
+    history = history_lib.create(tokens, lengths, len(prompt))
+    counts = np.bincount(np.asarray(common, np.int64), minlength=vocab)
+    state = dataclasses.replace(
+        processors.start(history, packed, vocab),
+        output_count=jnp.asarray(counts[None], jnp.int32),
+        num_emitted=jnp.asarray([len(common)], jnp.int32),
+    )
+    processed = processors.apply(state, packed, logits)
+    position = jnp.asarray([len(prompt) + len(common)], jnp.int32)
+    ids = jnp.arange(vocab, dtype=jnp.int32)
+    drawn = noise.gumbel(packed.key, position, ids)
+    return np.asarray(processed + packed.temperature[:, None] * drawn)[0]
 
 
 def _last_logits(lm: checkpoints.LanguageModel, text: Sequence[int]) -> jax.Array:
@@ -94,29 +125,3 @@ def _forward(model):
         return target.head(params, scored.hidden[:, length - 1])
 
     return run
-
-
-def _scores(lm, prompt, common, logits, sampling, sample) -> np.ndarray:
-    """Scores f32[V] of the next token."""
-    known = {field.name for field in dataclasses.fields(sampling_lib.SamplingOptions)}
-    given = {key: value for key, value in sampling.items() if key in known}
-    stops = set(given.pop("stop_token_ids", ()))
-    if not sampling.get("ignore_eos", False):
-        stops |= set(lm.stop_ids)
-    chosen = sampling_lib.SamplingOptions(**given, stop_token_ids=tuple(sorted(stops)))
-    packed = sampling_lib.pack([chosen], [sample])
-    vocab = lm.model.config.vocab_size
-    tokens = jnp.asarray([prompt], jnp.int32)
-    lengths = jnp.asarray([len(prompt)], jnp.int32)
-    history = history_lib.create(tokens, lengths, len(prompt))
-    counts = np.bincount(np.asarray(common, np.int64), minlength=vocab)
-    state = dataclasses.replace(
-        processors.start(history, packed, vocab),
-        output_count=jnp.asarray(counts[None], jnp.int32),
-        num_emitted=jnp.asarray([len(common)], jnp.int32),
-    )
-    scores = processors.apply(state, packed, logits)
-    position = jnp.asarray([len(prompt) + len(common)], jnp.int32)
-    ids = jnp.arange(vocab, dtype=jnp.int32)
-    drawn = noise.gumbel(packed.key, position, ids)
-    return np.asarray(scores + packed.temperature[:, None] * drawn)[0]

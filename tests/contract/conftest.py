@@ -11,6 +11,7 @@ from tests.bigram import bigram
 # Options for those that have no defaults on the tiny model.
 OPTIONS = {"draft_model": {"layers": 1}}
 CAPACITY = 256
+WIDTHS = (1,)  # and whatever holds the drafter's whole tree
 PROMPT_WIDTHS = (4, 16)
 TEXTS = (
     "the ban and the ban and the",
@@ -34,7 +35,13 @@ def equipped(name: str) -> drafters.Equipped:
 
 @functools.cache
 def engine(name: str) -> Engine:
-    return Engine(language_model(), equipped(name), prompt_widths=PROMPT_WIDTHS)
+    return make_engine(name)
+
+
+def make_engine(name: str, **changes) -> Engine:
+    """A new engine of a drafter, with few widths so that it compiles fast."""
+    options = {"widths": WIDTHS, "prompt_widths": PROMPT_WIDTHS, **changes}
+    return Engine(language_model(), equipped(name), **options)
 
 
 @pytest.fixture(scope="session", params=drafters.names())

@@ -6,14 +6,14 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from specjax import Engine, RecompileError
+from specjax import RecompileError
 from specjax.core import sampling as sampling_lib
 from specjax.decoding import programs
-from tests.contract.conftest import PROMPT_WIDTHS, TEXTS
+from tests.contract.conftest import TEXTS, make_engine
 
 
-def test_values_compile_nothing(lm, drafter):
-    engine = Engine(lm, drafter, prompt_widths=PROMPT_WIDTHS)
+def test_values_compile_nothing(name):
+    engine = make_engine(name)
     engine.warmup(rows=1, prompt_tokens=30, max_new_tokens=20)
     assert engine.programs.count == 2
     engine.programs.strict = True
@@ -27,9 +27,9 @@ def test_values_compile_nothing(lm, drafter):
         engine.generate(TEXTS[:2], max_new_tokens=5)
 
 
-def test_compiled_round_leaves_the_cache_alone(lm, drafter):
+def test_compiled_round_leaves_the_cache_alone(name, lm):
     """No copy and no transpose of a cache-sized buffer; small temporaries."""
-    engine = Engine(lm, drafter, prompt_widths=PROMPT_WIDTHS)
+    engine = make_engine(name)
     held, capacity = engine.programs, 4096
     state = jax.eval_shape(
         lambda: programs.blank(held.recipe, held.params, 1, capacity)

@@ -5,8 +5,8 @@ import dataclasses
 import numpy as np
 import pytest
 
-from specjax import Engine
-from tests.contract.conftest import PROMPT_WIDTHS, TEXTS
+from specjax.decoding import engine as engine_lib
+from tests.contract.conftest import CAPACITY, TEXTS, make_engine
 
 SAMPLINGS = {
     "greedy": {},
@@ -41,18 +41,17 @@ def test_rows_do_not_know_their_batch_mates(speculative, sampling):
     assert tokens(together)[:2] == tokens(alone)
 
 
-def test_more_capacity_changes_nothing(speculative, lm, drafter):
+def test_more_capacity_changes_nothing(speculative, name):
     options = {"max_new_tokens": 24, **SAMPLINGS["sampled"]}
-    roomy = Engine(lm, drafter, prompt_widths=PROMPT_WIDTHS, max_context=512)
+    roomy = make_engine(name, max_context=512)
     assert tokens(roomy.generate(TEXTS, **options)) == tokens(
         speculative.generate(TEXTS, **options)
     )
 
 
-@pytest.mark.parametrize("width", [1, 3])
-def test_prompt_chunks_of_any_width(speculative, lm, drafter, width):
+def test_prompt_chunks_of_another_width(speculative, name):
     options = {"max_new_tokens": 12, **SAMPLINGS["sampled"]}
-    other = Engine(lm, drafter, prompt_widths=(width,))
+    other = make_engine(name, prompt_widths=(3,))
     assert tokens(other.generate(TEXTS, **options)) == tokens(
         speculative.generate(TEXTS, **options)
     )
@@ -66,12 +65,10 @@ def test_samples_of_a_prompt_differ_and_repeat(speculative, plain):
     assert [result.sample for result in ours] == [0, 1, 2, 3]
 
 
-def test_the_whole_budget_up_to_the_context(lm, drafter, plain):
-    context = 64
-    near = Engine(lm, drafter, prompt_widths=PROMPT_WIDTHS, max_context=context)
-    room = context - len(near.encode(TEXTS[0]))
+def test_the_whole_capacity_is_used(speculative, plain):
+    room = CAPACITY - len(plain.encode(TEXTS[0]))
     options = {"max_new_tokens": room, "ignore_eos": True}
-    ours = near.generate(TEXTS[0], **options)
+    ours = speculative.generate(TEXTS[0], **options)
     assert ours.new_tokens == room
     assert ours.finish_reason == "length"
     assert ours.tokens == plain.generate(TEXTS[0], **options).tokens
@@ -98,8 +95,6 @@ def test_a_second_turn_over_the_same_cache(speculative, plain):
 
 def _two_turns(engine, first, second):
     """Tokens of two turns, the second over what the first left in the cache."""
-    from specjax.decoding import engine as engine_lib
-
     out, state, ids = [], None, list(first)
     for _ in range(2):
         job = engine._job([ids], (), 1, False, None, {"max_new_tokens": 10})

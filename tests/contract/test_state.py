@@ -1,6 +1,6 @@
 """A drafter's state is a memo: it may be lost, spoilt, saved or sharded."""
 
-import functools
+import dataclasses
 
 import jax
 import jax.numpy as jnp
@@ -9,11 +9,13 @@ import orbax.checkpoint as ocp
 import pytest
 
 from specjax import build, sampling
+from specjax.core import contracts, noise, processors
 from specjax.core import history as history_lib
 from specjax.core import sampling as sampling_lib
 from specjax.core import tree as tree_lib
 from specjax.decoding import programs
-from tests.contract.conftest import CAPACITY, PROMPT_WIDTHS, TEXTS
+from specjax.decoding.build import collect
+from tests.contract.conftest import CAPACITY, PROMPT_WIDTHS, TEXTS, WIDTHS
 
 MOST = 16
 
@@ -66,7 +68,9 @@ def test_state_survives_a_checkpoint(started, tmp_path):
         checkpointer.wait_until_finished()
         shapes = jax.tree.map(ocp.utils.to_shape_dtype_struct, saved)
         loaded = checkpointer.restore(tmp_path / "state", shapes)
-    restored = jax.tree.unflatten(structure, [loaded[str(i)] for i in range(len(leaves))])
+    restored = jax.tree.unflatten(
+        structure, [loaded[str(i)] for i in range(len(leaves))]
+    )
     assert_same(finish(held, restored, sampled), expected)
 
 
@@ -77,8 +81,6 @@ def test_a_spoilt_drafter_state_changes_no_token(started):
     leaves, structure = jax.tree.flatten(state.drafter)
     keys = jax.random.split(jax.random.key(1), max(len(leaves), 1))
     spoilt = [_noise_like(leaf, key) for leaf, key in zip(leaves, keys, strict=False)]
-    import dataclasses
-
     state = dataclasses.replace(state, drafter=jax.tree.unflatten(structure, spoilt))
     assert_same(finish(held, state, sampled), expected)
 
@@ -92,8 +94,6 @@ def _noise_like(leaf, key):
 
 def test_a_fresh_drafter_state_in_mid_run_changes_no_token(started):
     """A row that joins, or a state that was lost, catches up from the history."""
-    import dataclasses
-
     held, start, sampled = started
     expected = finish(held, start(), sampled)
     state = held.decode(start(), sampled, jnp.int32(2))
@@ -128,13 +128,13 @@ def test_proposals_keep_within_bounds(speculative, drafter):
 
 
 def _view(engine, history):
-    from specjax.core import contracts, processors
-
     sampled = sampling(4, max_new_tokens=30)
     return contracts.View(
         history=history,
         sampling=sampled,
-        processors=processors.start(history, sampled, engine.lm.model.config.vocab_size),
+        processors=processors.start(
+            history, sampled, engine.lm.model.config.vocab_size
+        ),
         room=jnp.full((4,), 30, jnp.int32),
     )
 
@@ -156,50 +156,53 @@ def _check_tree(tree, drafter, vocab):
         assert children.max(initial=0) <= max(drafter.bounds.branching, 1)
 
 
-def test_one_program_sharded_over_rows(speculative, drafter, lm):
+def test_one_program_sharded_over_rows(started, speculative, drafter, lm):
     """A user's own jit over a mesh: the same tokens as on one device."""
-    decode = build(lm.model, drafter, max_new_tokens=MOST, prompt_widths=PROMPT_WIDTHS)
+    held, _, sampled = started
     tokens, lengths = batch(speculative)
-    tokens = tokens[:, :64]
-    sampled = sampling(4, max_new_tokens=MOST, temperature=0.8)
     seeds = jnp.arange(4, dtype=jnp.uint32)
-    params = decode.params(lm, drafter)
-    alone = jax.jit(decode)(params, tokens, lengths, sampled, seeds)
+    sampled = dataclasses.replace(
+        sampled, key=noise.row_keys(seeds, jnp.zeros_like(seeds))
+    )
+    state = programs.blank(held.recipe, held.params, 4, CAPACITY)
+    state = held.prompt(state, tokens, lengths, sampled)
+    state = held.decode(state, sampled, jnp.int32(1000))
+    alone = collect(state, MOST)
+
+    decode = build(
+        lm.model,
+        drafter,
+        max_new_tokens=MOST,
+        widths=WIDTHS,
+        prompt_widths=PROMPT_WIDTHS,
+    )
     mesh = jax.make_mesh((4,), ("data",), axis_types=(jax.sharding.AxisType.Auto,))
     rows = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("data"))
     whole = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
+    arguments = (tokens[:, :64], lengths, sampled, seeds)
     spread = jax.jit(decode, out_shardings=rows)(
-        jax.device_put(params, whole),
-        *jax.device_put((tokens, lengths, sampled, seeds), rows),
+        jax.device_put(decode.params(lm, drafter), whole),
+        *jax.device_put(arguments, rows),
     )
     np.testing.assert_array_equal(alone.tokens, spread.tokens)
     np.testing.assert_array_equal(alone.num_new, spread.num_new)
 
 
-def test_jit_equals_no_jit(speculative, drafter, plain):
-    """Two rounds by hand without jit give what the compiled program gives."""
+def test_jit_equals_no_jit(speculative):
+    """A prompt and two rounds without jit give what the compiled programs give."""
     held = speculative.programs
-    tokens, lengths = batch(speculative, TEXTS[1:2])
-    sampled = sampling(1, max_new_tokens=4)
+    tokens, lengths = batch(speculative, TEXTS[3:])
+    sampled = sampling(1, max_new_tokens=3)
+    state = programs.blank(held.recipe, held.params, 1, CAPACITY)
     with jax.disable_jit():
-        state = programs.blank(held.recipe, held.params, 1, CAPACITY)
-        state = programs.prompt(
+        slow = programs.prompt(
             held.recipe, held.params, state, tokens, lengths, sampled
         )
-        state = programs.decode(held.recipe, held.params, state, sampled, jnp.int32(3))
-    run = functools.partial(programs.prompt, held.recipe)
-    compiled = jax.jit(run)(
-        held.params,
-        programs.blank(held.recipe, held.params, 1, CAPACITY),
-        tokens,
-        lengths,
-        sampled,
+        slow = programs.decode(held.recipe, held.params, slow, sampled, jnp.int32(2))
+    fast = held.decode(
+        held.prompt(state, tokens, lengths, sampled), sampled, jnp.int32(2)
     )
-    compiled = jax.jit(functools.partial(programs.decode, held.recipe))(
-        held.params, compiled, sampled, jnp.int32(3)
-    )
-    length = int(compiled.history.length[0])
-    assert length == int(state.history.length[0])
-    np.testing.assert_array_equal(
-        compiled.history.tokens[0, :length], state.history.tokens[0, :length]
+    assert_same(
+        (np.asarray(fast.history.tokens), np.asarray(fast.history.length)),
+        (np.asarray(slow.history.tokens), np.asarray(slow.history.length)),
     )

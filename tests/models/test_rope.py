@@ -45,7 +45,7 @@ def test_llama3_keeps_fast_and_stretches_slow():
 def test_yarn_blends_by_rotations():
     """D 8, base 10000, context 64: dimensions turn 10.2, 1.02, 0.1, 0.01 times.
 
-    With beta 32 and 1 the ramp runs from floor(-0.99) -> 0 to ceil(1.008) = 2.
+    With beta 32 and 1 the ramp runs from floor(-0.50) -> 0 to ceil(1.008) = 2.
     """
     scaling = config_lib.RopeScaling(kind="yarn", factor=8.0, original_context=64)
     plain, _ = rope.frequencies(8, 10000.0, config_lib.RopeScaling())

@@ -82,21 +82,22 @@ def test_law_at_temperature_zero_is_the_first_best():
     np.testing.assert_allclose(found[1], expected / expected.sum(), rtol=1e-6)
 
 
-@pytest.mark.parametrize("q", [Q, [0.0, 1.0, 0.0], [0.5, 0.0, 0.5]])
+@pytest.mark.parametrize("q", [[0.1, 0.2, 0.3, 0.4], [0, 1, 0, 0], [0.5, 0, 0.3, 0.2]])
 @pytest.mark.parametrize("count", [1, 2, 3])
 def test_law_of_every_drawing_is_the_target(q, count):
     """Each accept probability and residual, over all drawings: the output is p."""
-    drawings = list(law.drawings([law.Drawn(np.array(q), count)], 3))
+    p, q = np.array([0.4, 0.3, 0.2, 0.1]), np.array(q)
+    drawings = list(law.drawings([law.Drawn(q, count)], 4))
     tokens = [[c.token for c in drawn] for _, drawn in drawings]
     tree = siblings(tokens, np.zeros(count), [q])
-    rest = jnp.broadcast_to(f32(P)[None], (len(tokens), 3))
+    rest = jnp.broadcast_to(f32(p)[None], (len(tokens), 4))
     rejected = jnp.zeros((len(tokens), 1 + count), jnp.bool_)
     left = np.array([weight for weight, _ in drawings])
-    output, accepted = np.zeros(3), 0.0
+    output, accepted = np.zeros(4), 0.0
     for at in range(count):
         slot = jnp.full((len(tokens),), 1 + at)
         token = np.array(tokens)[:, at]
-        own = sibling_law(tree, slot, rejected, vocab_size=3)
+        own = sibling_law(tree, slot, rejected, vocab_size=4)
         rows = np.arange(len(tokens))
         chance = np.minimum(1, np.asarray(rest)[rows, token] / own[rows, token])
         np.add.at(output, token, left * chance)
@@ -105,8 +106,8 @@ def test_law_of_every_drawing_is_the_target(q, count):
         _, rest = accept(rest, own, jnp.asarray(token), f32(rows * 0))
         rejected = rejected.at[:, 1 + at].set(True)
     output += (left[:, None] * rest).sum(axis=0)
-    np.testing.assert_allclose(output, P, atol=1e-6)
-    expected = law.without_replacement(P, np.array(q), count).acceptance
+    np.testing.assert_allclose(output, p, atol=1e-6)
+    expected = law.without_replacement(p, q, count).acceptance
     assert accepted == pytest.approx(expected, abs=1e-6)
 
 

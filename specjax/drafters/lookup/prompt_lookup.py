@@ -75,7 +75,9 @@ def prompt_lookup(
         if value < 1:
             raise ValueError(f"prompt_lookup: {name} must be at least 1, got {value}")
     if overrun not in OVERRUNS:
-        raise ValueError(f"prompt_lookup: overrun must be one of {OVERRUNS}, got {overrun!r}")
+        raise ValueError(
+            f"prompt_lookup: overrun must be one of {OVERRUNS}, got {overrun!r}"
+        )
 
     def init(params, rows, capacity):
         del params, rows, capacity

@@ -1,0 +1,33 @@
+"""`check` reads headers and answers by its exit status."""
+
+import json
+
+import pytest
+
+
+@pytest.fixture(scope="module")
+def answer(run, model_folder):
+    return run("check", model_folder, model_folder, "--capacity", 256)
+
+
+def test_a_model_with_itself_fits(answer):
+    assert answer.exit_code == 0
+    assert answer.stdout.endswith("fits\n")
+
+
+def test_numbers(answer):
+    # Cache: 2 (k, v) x 2 layers x 2 kv heads x 10 x 256 slots x 4 bytes.
+    assert f"{2 * 2 * 2 * 10 * 256 * 4 / 2**20:,.1f} MiB" in answer.stdout
+    embed, layer = 260 * 24, 24 * 40 * 2 + 24 * 20 * 2 + 3 * 24 * 36 + 2 * 24
+    assert f"{embed + 2 * layer + 24:,}" in answer.stdout
+
+
+def test_what_would_not_load_is_refused_with_every_reason(run, make_model):
+    folder = make_model()
+    config = json.loads((folder / "config.json").read_text())
+    config["intermediate_size"] = 37
+    (folder / "config.json").write_text(json.dumps(config))
+    result = run("check", folder)
+    assert result.exit_code == 1
+    reasons = [x for x in result.stdout.splitlines() if x.startswith("refused: ")]
+    assert len(reasons) >= 6  # gate, up and down of two layers

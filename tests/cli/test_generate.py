@@ -1,0 +1,126 @@
+"""What `generate` prints."""
+
+import json
+import os
+import signal
+import threading
+import time
+
+import pytest
+
+FIELDS = {
+    "text",
+    "tokens",
+    "finish_reason",
+    "prompt_tokens",
+    "new_tokens",
+    "target_calls",
+    "drafted",
+    "accepted",
+    "tokens_per_target_call",
+    "accepted_per_depth",
+    "accepted_per_source",
+    "prefill_seconds",
+    "decode_seconds",
+    "tokens_per_second",
+    "compile_seconds",
+    "programs",
+    "model",
+    "drafter",
+    "device",
+    "seed",
+}
+
+
+@pytest.fixture(scope="module")
+def generate(run, model_folder):
+    """(*arguments) -> the answer to one prompt of the tiny model."""
+
+    def invoke(*arguments, prompt=("--prompt", "the than the than the"), input=None):
+        base = ["generate", "--model", model_folder, "--no-cache", *prompt]
+        return run(*base, *arguments, input=input)
+
+    return invoke
+
+
+@pytest.fixture(scope="module")
+def plain(generate):
+    """The JSON of a plain generation."""
+    result = generate("--max-new-tokens", 12, "--json")
+    assert result.exit_code == 0, result.stderr
+    assert result.stderr == ""
+    return json.loads(result.stdout)
+
+
+def test_json_has_every_field(plain):
+    assert set(plain) >= FIELDS
+    assert plain["new_tokens"] == len(plain["tokens"]) == 12
+    assert plain["finish_reason"] == "length"
+    assert plain["tokens_per_target_call"] == 1.0
+
+
+def test_streamed_text_is_that_of_json(generate, plain):
+    drafter = ["--drafter", "prompt_lookup:max_draft=3"]
+    result = generate("--max-new-tokens", 12, "--stats", *drafter)
+    assert result.exit_code == 0
+    assert result.stdout == plain["text"] + "\n"
+    assert "tokens per target call" in result.stderr
+
+
+def test_standard_input(generate, plain):
+    result = generate(
+        "--max-new-tokens", 12, "--json", prompt=(), input="the than the than the\n"
+    )
+    assert json.loads(result.stdout)["tokens"] == plain["tokens"]
+
+
+def test_recipe_and_what_goes_before_it(generate, plain, tmp_path):
+    path = tmp_path / "recipe.toml"
+    path.write_text("[sampling]\nmax_new_tokens = 3\nstop_token_ids = [5]\n")
+    result = generate("--config", path, "--max-new-tokens", 5, "--json")
+    assert json.loads(result.stdout)["tokens"] == plain["tokens"][:5]
+
+
+def test_samples_are_a_line_each(generate):
+    result = generate(
+        "--max-new-tokens", 6, "--json", "--num-samples", 3, "--temperature", 1
+    )
+    samples = [json.loads(line) for line in result.stdout.splitlines()]
+    assert [sample["sample"] for sample in samples] == [0, 1, 2]
+    assert len({tuple(sample["tokens"]) for sample in samples}) > 1
+
+
+def test_system_message_and_raw_text_change_the_prompt(generate, plain):
+    system = generate("--max-new-tokens", 2, "--json", "--system", "be brief")
+    raw = generate("--max-new-tokens", 2, "--json", "--raw")
+    lengths = [json.loads(result.stdout)["prompt_tokens"] for result in (system, raw)]
+    assert lengths[0] > plain["prompt_tokens"] > lengths[1]
+
+
+def test_stop_text_is_left_out(generate, plain):
+    ends = plain["text"][2:4]
+    result = generate("--max-new-tokens", 12, "--json", "--stop", ends)
+    found = json.loads(result.stdout)
+    assert found["finish_reason"] == "stop"
+    assert found["text"] == plain["text"][: plain["text"].index(ends)]
+
+
+def test_interrupt_keeps_what_there_is(run, make_model):
+    folder = make_model(max_context=8192)
+    usual = signal.getsignal(signal.SIGINT)
+
+    def press():
+        while signal.getsignal(signal.SIGINT) is usual:
+            time.sleep(0.01)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    presser = threading.Thread(target=press, daemon=True)
+    presser.start()
+    arguments = ["--max-new-tokens", 8000, "--ignore-eos", "--json", "--no-cache"]
+    result = run("generate", "--model", folder, "--prompt", "the", *arguments)
+    presser.join()
+    assert result.exit_code == 130
+    found = json.loads(result.stdout)
+    assert found["finish_reason"] == "interrupted"
+    assert 1 <= found["new_tokens"] == len(found["tokens"]) < 8000
+    assert signal.getsignal(signal.SIGINT) is usual

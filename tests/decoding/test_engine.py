@@ -1,0 +1,215 @@
+"""Prompts, options, stops, streams and conversations of the engine."""
+
+import warnings
+
+import pytest
+
+from specjax import Engine, UselessDrafterWarning, drafters, generate, stream
+from specjax.checkpoints import ChatTemplate
+from specjax.core import contracts
+from specjax.core import tree as tree_lib
+from tests import tiny_model
+
+TEXT = "the ban and the ban and the"
+WIDTHS = {"widths": (1,), "prompt_widths": (16,)}
+
+
+@pytest.fixture(scope="module")
+def lm():
+    return tiny_model.language_model()
+
+
+@pytest.fixture(scope="module")
+def engine(lm):
+    return Engine(lm, drafters.prompt_lookup(), **WIDTHS)
+
+
+@pytest.fixture(scope="module")
+def free(engine):
+    """What the prompt gives without any stop."""
+    return engine.generate(TEXT, max_new_tokens=40, ignore_eos=True, seed=1, temperature=1)
+
+
+def test_kinds_of_prompt(engine, lm):
+    ids = lm.tokenizer.encode(TEXT)
+    options = {"max_new_tokens": 8}
+    text = engine.generate(TEXT, **options)
+    assert engine.generate(ids, **options).tokens == text.tokens
+    batch = engine.generate([TEXT, TEXT], **options)
+    assert [result.tokens for result in batch] == [text.tokens] * 2
+    assert [r.tokens for r in engine.generate([ids, ids], **options)] == [text.tokens] * 2
+    assert text.prompt_tokens == len(ids)
+
+
+@pytest.mark.parametrize(
+    ("prompt", "options", "message"),
+    [
+        ("", {}, "prompt is empty"),
+        ("  \n", {}, "prompt is empty"),
+        ([], {}, "empty"),
+        ([[]], {}, "prompt is empty"),
+        ([5, -1], {}, "id -1"),
+        ([10**6], {}, "ids are 0 to"),
+        ([{"role": "user", "content": "x"}], {}, "no chat template"),
+        (TEXT, {"chat": True}, "no chat template"),
+        (TEXT, {"max_new_tokens": 0}, "max_new_tokens must be at least 1"),
+        (TEXT, {"max_new_tokens": 511}, "exceed the context of 512"),
+        ("x" * 600, {}, "exceed the context"),
+        (TEXT, {"temperature": -0.1}, "temperature"),
+        (TEXT, {"temperature": float("nan")}, "temperature must be finite"),
+        (TEXT, {"top_p": 0.0}, "top_p"),
+        (TEXT, {"top_p": 1.1}, "top_p"),
+        (TEXT, {"top_k": -1}, "top_k"),
+        (TEXT, {"min_p": 2.0}, "min_p"),
+        (TEXT, {"repetition_penalty": 0.0}, "repetition_penalty"),
+        (TEXT, {"min_new_tokens": 300}, "min_new_tokens"),
+        (TEXT, {"logit_bias": {999: 1.0}}, "logit_bias holds id 999"),
+        (TEXT, {"logit_bias": {1: float("nan")}}, "logit_bias of id 1"),
+        (TEXT, {"banned_ids": [-2]}, "banned_ids"),
+        (TEXT, {"stop_token_ids": [260]}, "stop_token_ids"),
+        (TEXT, {"stop": [""]}, "stop holds an empty string"),
+        (TEXT, {"num_samples": 0}, "num_samples"),
+        (TEXT, {"seed": -1}, "seed"),
+        (TEXT, {"temprature": 1.0}, "not a sampling option"),
+    ],
+)
+def test_bad_requests_compile_nothing(engine, prompt, options, message):
+    before = engine.programs.count
+    with pytest.raises(ValueError, match=message):
+        engine.generate(prompt, **options)
+    assert engine.programs.count == before
+
+
+def test_a_prompt_of_the_wrong_kind(engine):
+    with pytest.raises(TypeError, match="prompt must be text"):
+        engine.generate(3)
+
+
+def test_bad_context(lm):
+    with pytest.raises(ValueError, match="max_context must be"):
+        Engine(lm, max_context=513)
+
+
+def test_stop_strings_cut_text_tokens_and_counts(engine, lm, free):
+    middle = len(free.text) // 2
+    stop = free.text[middle : middle + 3]
+    cut = engine.generate(
+        TEXT, max_new_tokens=40, ignore_eos=True, seed=1, temperature=1, stop=stop
+    )
+    assert cut.finish_reason == "stop"
+    assert cut.text == free.text[: free.text.index(stop)]
+    assert cut.tokens == free.tokens[: cut.new_tokens]
+    assert len(cut.log_probs) == cut.new_tokens
+    whole = lm.tokenizer.decode(cut.tokens)
+    assert whole.startswith(cut.text)
+    assert stop in whole
+    assert stop not in lm.tokenizer.decode(cut.tokens[:-1])
+    assert cut.new_tokens - 1 <= cut.accepted + cut.target_calls
+
+
+def test_streams_give_the_same_text_and_tokens(engine, free):
+    options = {"max_new_tokens": 40, "ignore_eos": True, "seed": 1, "temperature": 1}
+    for rounds in (1, 3):
+        running = engine.stream(TEXT, rounds=rounds, **options)
+        pieces = list(running)
+        assert "".join(piece.text for piece in pieces) == free.text
+        assert sum((piece.tokens for piece in pieces), []) == free.tokens
+        assert running.result().tokens == free.tokens
+        assert len(pieces) > 2
+
+
+def test_an_abandoned_stream_has_what_it_has(engine, free):
+    options = {"max_new_tokens": 40, "ignore_eos": True, "seed": 1, "temperature": 1}
+    running = engine.stream(TEXT, **options)
+    for _, _piece in zip(range(3), running, strict=False):
+        pass
+    result = running.result()
+    assert result.finish_reason == "interrupted"
+    assert 0 < result.new_tokens < 40
+    assert result.tokens == free.tokens[: result.new_tokens]
+
+
+def test_min_new_tokens_holds_stop_ids_off(engine):
+    free = engine.generate(TEXT, max_new_tokens=20, seed=1, temperature=1.0)
+    stop = {"stop_token_ids": tuple(set(free.tokens[:3])), "ignore_eos": True}
+    short = engine.generate(TEXT, max_new_tokens=20, seed=1, temperature=1.0, **stop)
+    assert short.new_tokens == 1
+    held = engine.generate(
+        TEXT, max_new_tokens=20, min_new_tokens=10, seed=1, temperature=1.0, **stop
+    )
+    assert held.new_tokens >= 11
+    assert not set(held.tokens[:10]) & set(stop["stop_token_ids"])
+
+
+def test_biases_and_bans(engine):
+    only = engine.generate(TEXT, max_new_tokens=6, logit_bias={65: 1e6})
+    assert only.tokens == [65] * 6
+    banned = engine.generate(
+        TEXT, max_new_tokens=6, logit_bias={65: 1e6, 66: 1e5}, banned_ids=[65]
+    )
+    assert banned.tokens == [66] * 6
+
+
+def test_a_conversation_reuses_the_cache(lm):
+    import dataclasses
+
+    template = ChatTemplate("{% for m in messages %}{{ m.content }}\n{% endfor %}")
+    chatty = dataclasses.replace(lm, chat_template=template)
+    engine = Engine(chatty, drafters.prompt_lookup(), **WIDTHS)
+    talk = engine.conversation("be brief")
+    first = talk.send("the ban and", max_new_tokens=8, banned_ids=range(1, 33))
+    assert talk.messages[-1] == {"role": "assistant", "content": first.text}
+    asked = [*talk.messages, {"role": "user", "content": "an owl"}]
+    second = talk.send("an owl", max_new_tokens=8)
+    fresh = engine.generate(asked, max_new_tokens=8)
+    assert second.tokens == fresh.tokens
+    assert second.prompt_tokens == fresh.prompt_tokens
+    before = list(talk.messages)
+    with pytest.raises(ValueError, match="exceed the context"):
+        talk.send("x" * 600)
+    assert talk.messages == before
+
+
+def test_module_level_functions_keep_their_engine(lm):
+    drafter = drafters.prompt_lookup()
+    first = generate(lm, TEXT, drafter=drafter, max_new_tokens=4)
+    assert first.compile_seconds > 0
+    again = generate(lm, TEXT, drafter=drafters.prompt_lookup(), max_new_tokens=5)
+    assert again.compile_seconds == 0
+    assert again.programs == 2
+    pieces = list(stream(lm, TEXT, drafter=drafter, max_new_tokens=5))
+    assert sum((piece.tokens for piece in pieces), []) == again.tokens
+
+
+def test_a_useless_drafter_is_reported_once(lm):
+    engine = Engine(lm, _wrong(), **WIDTHS)
+    options = {"max_new_tokens": 80, "ignore_eos": True}
+    with pytest.warns(UselessDrafterWarning, match="hardly ever accepted"):
+        engine.generate(TEXT, **options)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        engine.generate(TEXT, **options)
+
+
+def _wrong() -> contracts.Drafter:
+    """Drafts id 1, which the tests' model does not say."""
+    plain = drafters.none()
+
+    def propose(params, state, view, tree):
+        import jax.numpy as jnp
+
+        rows = tree.token.shape[0]
+        tree = tree_lib.append_chain(
+            tree,
+            token=jnp.ones((rows, 1), jnp.int32),
+            count=(view.room > 1).astype(jnp.int32),
+            confidence=jnp.ones((rows, 1), jnp.float32),
+            anchor=tree_lib.spine_end(tree),
+        )
+        return tree, state
+
+    return plain._replace(
+        propose=propose,
+        bounds=contracts.Bounds(1, 1, 1),
+        sources=(contracts.Source("wrong", 1),),
+    )

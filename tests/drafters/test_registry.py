@@ -1,0 +1,69 @@
+"""Names, options and their errors."""
+
+import dataclasses
+
+import pytest
+
+from specjax import Engine, drafters
+from tests import tiny_model
+
+
+@pytest.fixture(scope="module")
+def lm():
+    return tiny_model.language_model()
+
+
+def test_options_take_the_types_of_the_factory(lm):
+    spec = "prompt_lookup:max_draft=7:recent=false:overrun=cut"
+    made = drafters.make(spec, lm)
+    assert made.label == spec
+    assert made.drafter is drafters.prompt_lookup(
+        max_draft=7, recent=False, overrun="cut"
+    )
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ("nonsense", "unknown name 'nonsense'.*prompt_lookup"),
+        ("", "unknown name"),
+        ("prompt_lookup:depth=3", "unknown option 'depth'.*max_draft"),
+        ("prompt_lookup:max_draft", "key=value"),
+        ("prompt_lookup:max_draft=many", "'max_draft' must be int"),
+        ("prompt_lookup:recent=maybe", "'recent' must be bool"),
+        ("prompt_lookup:max_draft=0", "max_draft must be at least 1"),
+        ("draft_model", "layers=N"),
+        ("draft_model:layers=1:model=x", "either"),
+        ("draft_model:layers=99", "layers"),
+        ("none:x=1", "it takes none"),
+    ],
+)
+def test_bad_specs(lm, spec, message):
+    with pytest.raises(ValueError, match=message):
+        drafters.make(spec, lm)
+
+
+def test_a_draft_model_shares_the_arrays_of_its_target(lm):
+    made = drafters.make("draft_model:layers=1", lm)
+    assert made.params["model"]["embed"] is lm.params["embed"]
+    ours, theirs = made.params["model"]["layers"][0], lm.params["layers"][0]
+    assert all(ours[key] is theirs[key] for key in theirs)
+
+
+def test_a_drafter_with_another_tokenizer_is_refused(lm):
+    made = drafters.make("draft_model:layers=1", lm)
+    with pytest.raises(ValueError, match="another tokenizer"):
+        Engine(lm, made._replace(fingerprint="0" * 64))
+
+
+def test_wrong_kinds_are_type_errors(lm):
+    with pytest.raises(TypeError, match="Drafter or Equipped"):
+        Engine(lm, "prompt_lookup")
+
+
+def test_rules_that_need_laws_refuse_a_drafter_without(lm):
+    from specjax import verify
+
+    with pytest.raises(ValueError, match="laws"):
+        Engine(lm, drafters.prompt_lookup(), verifier=verify.rejection())
+    assert dataclasses.is_dataclass(lm)
