@@ -44,13 +44,16 @@ def run(
     made = {
         label: specjax.drafters.make(label, lm) for label in (bench.BASELINE, _DRAFTER)
     }
-    _stream(lm, made[_DRAFTER], questions[0], max_new_tokens, console)
+    asked = plan.Plan(sampling={"max_new_tokens": max_new_tokens})
+    capacity = plan.context(specjax.Engine(lm), asked, questions)
+    engine = specjax.Engine(lm, made[_DRAFTER], max_context=capacity)
+    _stream(engine, questions[0], max_new_tokens, console)
     console.rule("plain decoding and drafts, the same prompts in turns")
     rows = bench.run(
         lm,
         made,
         questions,
-        plan.Plan(sampling={"max_new_tokens": max_new_tokens}),
+        asked,
         notify=lambda progress: console.print(
             f"{progress.stage} {progress.done} of {progress.total}"
         ),
@@ -67,12 +70,11 @@ def run(
     return lines
 
 
-def _stream(lm, drafter, question, max_new_tokens, console) -> None:
+def _stream(engine, question, max_new_tokens, console) -> None:
     """Prints one answer as it comes, and its numbers."""
-    console.rule(f"{lm.name} with {_DRAFTER}")
+    console.rule(f"{engine.lm.name} with {_DRAFTER}")
     console.print(question.turns[0], style="dim", markup=False)
     console.print("\ncompiling, the first time takes longest ...", style="dim")
-    engine = specjax.Engine(lm, drafter)
     stream = engine.stream(question.turns[0], max_new_tokens=max_new_tokens)
     for piece in stream:
         console.print(piece.text, end="", markup=False, soft_wrap=True)

@@ -44,7 +44,9 @@ def check(where: str, **arguments: tuple[Any, str]) -> dict[str, int]:
         axes = [a for a in axes if a]
         shape, dtype = jnp.shape(value), jnp.result_type(value)
         fits = (
-            jnp.issubdtype(dtype, jnp.floating) if kind == "f" else dtype == _KINDS[kind]
+            jnp.issubdtype(dtype, jnp.floating)
+            if kind == "f"
+            else dtype == _KINDS[kind]
         )
         fits = fits and len(shape) == len(axes)
         if fits:

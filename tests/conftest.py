@@ -4,15 +4,22 @@ import dataclasses
 import os
 
 os.environ["JAX_PLATFORMS"] = "cpu"
-_DEVICES = "--xla_force_host_platform_device_count=8"
-if _DEVICES not in os.environ.get("XLA_FLAGS", ""):
-    os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {_DEVICES}".strip()
+# Eight devices for sharding; compiling takes most of the tests' time, so the
+# optimiser is off.
+_FLAGS = (
+    "--xla_force_host_platform_device_count=8",
+    "--xla_backend_optimization_level=0",
+)
+for _flag in _FLAGS:
+    if _flag.split("=")[0] not in os.environ.get("XLA_FLAGS", ""):
+        os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {_flag}".strip()
 
 import hypothesis  # noqa: E402
 import jax  # noqa: E402
 import jax.numpy as jnp  # noqa: E402
 import pytest  # noqa: E402
 
+from specjax import checkpoints  # noqa: E402
 from specjax.core import contracts, noise, processors  # noqa: E402
 from specjax.core import history as history_lib  # noqa: E402
 from specjax.core import sampling as sampling_lib  # noqa: E402
@@ -29,6 +36,12 @@ hypothesis.settings.register_profile(
     suppress_health_check=[hypothesis.HealthCheck.too_slow],
 )
 hypothesis.settings.load_profile("specjax")
+
+
+@pytest.fixture(scope="session")
+def smollm2():
+    """SmolLM2-135M-Instruct, which `make setup` has fetched."""
+    return checkpoints.load("smollm2-135m")
 
 
 @pytest.fixture(scope="session")
@@ -61,4 +74,5 @@ def _view(rows, vocab_size, *, room=100, first_seed=0, **options):
         sampling=sampling,
         processors=processors.start(history, sampling, vocab_size),
         room=jnp.full((rows,), room, jnp.int32),
+        rounds=jnp.zeros((rows,), jnp.int32),
     )

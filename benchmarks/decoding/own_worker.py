@@ -29,6 +29,7 @@ def main() -> None:
             stop_token_ids=request["stop_ids"],
             ignore_eos=True,
         )
+        assert isinstance(result, specjax.Result)  # one prompt, one sample
         return {
             "tokens": result.tokens,
             "first_seconds": result.prefill_seconds,

@@ -120,7 +120,8 @@ def generate(
         ]
     arguments["chat"] = chat
     if num_samples > 1:
-        results = engine.generate(asked, num_samples=num_samples, **arguments)
+        results = engine.generate([asked], num_samples=num_samples, **arguments)
+        assert isinstance(results, list)
         _print_samples(results, as_json)
     else:
         results = [_stream(engine, asked, arguments, as_json)]

@@ -73,12 +73,15 @@ class View:
       processors: processor state at the end of the history.
       room: i32[B], tokens that may still be emitted; drafts at depth ``room`` or
         deeper can't be. 0 where a row is idle or not ready to draft.
+      rounds: i32[B], rounds that the row went through; keys the lanes of noise of a
+        drafter that draws from laws.
     """
 
     history: history_lib.History
     sampling: sampling_lib.Sampling
     processors: processors_lib.ProcessorState
     room: jax.Array  # i32[B]
+    rounds: jax.Array  # i32[B]
 
 
 class Bounds(NamedTuple):
@@ -147,17 +150,18 @@ class Verifier(NamedTuple):
     """A rule that decides which drafts are kept.
 
     Attributes:
-      verify: (head, hidden, tree, view, ready, round_index, depth) -> Verdict.
-        ``head`` maps hidden f[B, E] to logits f32[B, V]; ``ready`` bool[B] marks
-        rows whose trunk reaches the end of the history; ``round_index`` i32[B]
-        keys the lanes of noise; ``depth`` is the static most drafts on a path.
+      verify: (head, hidden, tree, view, ready, depth) -> Verdict. ``head`` maps
+        hidden f[B, E] to logits f32[B, V]; ``ready`` bool[B] marks rows whose trunk
+        reaches the end of the history; ``depth`` is the static most drafts on a path.
       lossless: False for a rule that changes the law of the output.
       same_tokens: True if the tokens are those of plain decoding, not only their
         law.
       needs_laws: True if it needs the laws that drafts were drawn from.
+      branching: most children of a node that it can test, None for any number.
     """
 
     verify: Callable[..., Verdict]
     lossless: bool
     same_tokens: bool
     needs_laws: bool
+    branching: int | None = None

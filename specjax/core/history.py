@@ -59,9 +59,7 @@ def append(history: History, tokens: jax.Array, count: jax.Array) -> History:
     written = jax.vmap(lambda row, at, new: row.at[at].set(new, mode="drop"))(
         history.tokens, target, tokens
     )
-    return dataclasses.replace(
-        history, tokens=written, length=history.length + count
-    )
+    return dataclasses.replace(history, tokens=written, length=history.length + count)
 
 
 def common_prefix(first: History, second: History) -> jax.Array:

@@ -74,9 +74,7 @@ def lane(key: jax.Array, number: int, round_index: jax.Array) -> jax.Array:
     Returns:
       u32[B, 2].
     """
-    bits = threefry(
-        key, jnp.uint32(_LANE_TOP - number), round_index.astype(jnp.uint32)
-    )
+    bits = threefry(key, jnp.uint32(_LANE_TOP - number), round_index.astype(jnp.uint32))
     return jnp.stack(bits, axis=-1)
 
 

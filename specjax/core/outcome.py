@@ -14,7 +14,8 @@ class Outcome:
     accepted nodes. ``token[:, i]`` is the token after path node i, so a
     feature drafter finds its pairs (features[i], token[i]) aligned, the bonus
     included. Emitted tokens are ``token[num_trunk - 1 : num_path]``, of which
-    ``num_new`` are within stop ids and budget.
+    ``num_new`` are within stop ids and budget. In a prompt that goes on in the next
+    chunk the last token is the prompt's own.
 
     Attributes:
       path_slot: i32[B, L]; entries at or past ``num_path`` are 0.

@@ -5,7 +5,7 @@
 the walk down a tree call the same two functions in the same order, so any
 processor is exact under speculation.
 
-Order (that of transformers): penalties, biases and bans, min_new_tokens, grammar,
+Order (that of transformers): penalties, grammar, biases and bans, min_new_tokens,
 then temperature, top-k, top-p, min-p. Masks are found by bisection on the bit
 patterns of the floats, never by a sort; equal values at a threshold are kept
 together.
@@ -98,12 +98,12 @@ def apply(
     those of the distribution at the row's temperature.
     """
     logits = _skip(_any_penalty(sampling), _penalise, state, sampling, logits)
-    logits = _skip(jnp.any(sampling.bias_ids >= 0), _bias, state, sampling, logits)
-    early = state.num_emitted < sampling.min_new_tokens
-    logits = _skip(jnp.any(early), _ban_stops, state, sampling, logits)
     if sampling.grammar is not None:
         after = sampling.grammar.shared["next"][state.grammar]  # i32[B, V]
         logits = jnp.where(after < 0, -jnp.inf, logits)
+    logits = _skip(jnp.any(sampling.bias_ids >= 0), _bias, state, sampling, logits)
+    early = state.num_emitted < sampling.min_new_tokens
+    logits = _skip(jnp.any(early), _ban_stops, state, sampling, logits)
     truncates = (sampling.top_k > 0) | (sampling.top_p < 1) | (sampling.min_p > 0)
     sampled = sampling.temperature > 0
     return _skip(jnp.any(truncates & sampled), _truncate, state, sampling, logits)
@@ -135,18 +135,29 @@ def _penalise(state, sampling, logits):
 
 
 def _bias(state, sampling, logits):
+    """Adds biases; a row that they would leave without any token keeps its logits."""
     del state
     at = jnp.where(sampling.bias_ids < 0, logits.shape[1], sampling.bias_ids)
-    return jax.vmap(lambda row, ids, x: row.at[ids].add(x, mode="drop"))(
+    biased = jax.vmap(lambda row, ids, x: row.at[ids].add(x, mode="drop"))(
         logits, at, sampling.bias
     )
+    return _unless_empty(biased, logits)
 
 
 def _ban_stops(state, sampling, logits):
     early = state.num_emitted < sampling.min_new_tokens
     banned = early[:, None] & (sampling.stop_ids >= 0)
     at = jnp.where(banned, sampling.stop_ids, logits.shape[1])
-    return jax.vmap(lambda row, ids: row.at[ids].set(-jnp.inf, mode="drop"))(logits, at)
+    banned = jax.vmap(lambda row, ids: row.at[ids].set(-jnp.inf, mode="drop"))(
+        logits, at
+    )
+    return _unless_empty(banned, logits)
+
+
+def _unless_empty(masked: jax.Array, logits: jax.Array) -> jax.Array:
+    """``masked``, but ``logits`` in rows where no token would be left."""
+    left = jnp.max(masked, axis=1, keepdims=True) > -jnp.inf
+    return jnp.where(left, masked, logits)
 
 
 def _truncate(state, sampling, logits):

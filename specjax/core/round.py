@@ -135,10 +135,10 @@ def run(
         tree,
         view,
         ready,
-        state.rounds,
         depth,
     )
-    outcome = _finish_outcome(verdict.outcome, scored, top_ids, plan.trunk + depth)
+    length = plan.trunk + depth
+    outcome = _complete(verdict.outcome, scored, top_ids, length, state, tree)
     verdict = verdict._replace(outcome=outcome)
     rows = parts.target.select(scored.rows, outcome.path_slot)
 
@@ -164,6 +164,7 @@ def _view(state: State, sampling: sampling_lib.Sampling) -> contracts.View:
         sampling=sampling,
         processors=state.processors,
         room=room,
+        rounds=state.rounds,
     )
 
 
@@ -220,12 +221,23 @@ def _pad_slots(x: jax.Array, slots: int) -> jax.Array:
     return jnp.pad(x, ((0, 0), (0, slots - x.shape[1]), (0, 0)))
 
 
-def _finish_outcome(outcome, scored, top_ids, length: int) -> outcome_lib.Outcome:
-    """Cuts the path axis to ``length`` and adds what the drafter asked for."""
+def _complete(outcome, scored, top_ids, length, state, tree) -> outcome_lib.Outcome:
+    """Cuts the path axis to ``length`` and adds what the drafter asked for.
+
+    Where a prompt goes on in the next chunk, the token after the last trunk node is
+    the prompt's own.
+    """
+    path = jnp.arange(length, dtype=jnp.int32)[None]
+    after = jnp.minimum(
+        state.num_cached + tree.num_trunk, state.history.tokens.shape[1] - 1
+    )
+    known = jnp.take_along_axis(state.history.tokens, after[:, None], axis=1)
+    cut_off = (outcome.num_new == 0)[:, None] & (path == tree.num_trunk[:, None] - 1)
+    cut_off &= (after < state.history.length)[:, None]
     outcome = dataclasses.replace(
         outcome,
         path_slot=outcome.path_slot[:, :length],
-        token=outcome.token[:, :length],
+        token=jnp.where(cut_off, known, outcome.token[:, :length]),
         log_prob=outcome.log_prob[:, :length],
         top_ids=top_ids,
     )

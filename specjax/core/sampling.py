@@ -114,7 +114,9 @@ class SamplingOptions:
         )
         for name, ok, expected in rules:
             if not ok:
-                raise ValueError(f"{name} must be {expected}, got {getattr(self, name)}")
+                raise ValueError(
+                    f"{name} must be {expected}, got {getattr(self, name)}"
+                )
         if self.min_new_tokens > self.max_new_tokens:
             raise ValueError(
                 f"min_new_tokens must be at most max_new_tokens="

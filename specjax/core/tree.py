@@ -290,17 +290,13 @@ def spine_end(tree: TokenTree) -> jax.Array:
         return jnp.where(child < tree.slots, child, at)
 
     start = jnp.maximum(tree.num_trunk - 1, 0)
-    return jax.lax.while_loop(
-        lambda at: jnp.any(step(at) != at), step, start
-    )
+    return jax.lax.while_loop(lambda at: jnp.any(step(at) != at), step, start)
 
 
 def spine_tokens(tree: TokenTree) -> tuple[jax.Array, jax.Array]:
     """Draft tokens along the spine: (i32[B, N] in order, count i32[B])."""
     end = spine_end(tree)
-    on_path = jnp.take_along_axis(
-        ancestor_mask(tree), end[:, None, None], axis=1
-    )[:, 0]
+    on_path = jnp.take_along_axis(ancestor_mask(tree), end[:, None, None], axis=1)[:, 0]
     on_path = on_path & draft_mask(tree)
     order = jnp.argsort(~on_path, axis=1, stable=True)
     count = jnp.sum(on_path, axis=1, dtype=jnp.int32)

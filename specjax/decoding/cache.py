@@ -24,8 +24,8 @@ def enable_compilation_cache(folder: str | pathlib.Path | None = None) -> pathli
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ValueError(
-            f"compilation cache: can't make {path} ({error.strerror}); set SPECJAX_CACHE "
-            "to a folder that you may write to"
+            f"compilation cache: can't make {path} ({error.strerror}); set "
+            "SPECJAX_CACHE to a folder that you may write to"
         ) from error
     jax.config.update("jax_compilation_cache_dir", str(path))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)

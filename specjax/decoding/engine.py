@@ -4,7 +4,7 @@ import dataclasses
 import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
@@ -86,8 +86,8 @@ class Engine:
         if chosen.fingerprint not in (None, lm.fingerprint):
             raise ValueError(
                 f"drafter {chosen.label!r} was made for another tokenizer than "
-                f"{lm.name!r}: drafts would be other tokens; use a draft model with the "
-                "same vocabulary"
+                f"{lm.name!r}: drafts would be other tokens; use a draft model with "
+                "the same vocabulary"
             )
         limit = lm.model.config.max_context
         if max_context is not None and not 2 <= max_context <= limit:
@@ -211,25 +211,32 @@ class Engine:
             if not prompt.strip():
                 raise ValueError("prompt is empty; give at least one word")
             use_chat = lm.chat_template is not None if chat is None else chat
-            if not use_chat:
-                return lm.tokenizer.encode(prompt, add_special_tokens=True)
-            prompt = [{"role": "user", "content": prompt}]
+            if use_chat:
+                return self._encode_chat([{"role": "user", "content": prompt}])
+            return lm.tokenizer.encode(prompt, add_special_tokens=True)
         if len(prompt) == 0:
             raise ValueError("prompt is empty; give at least one token or message")
-        if isinstance(prompt[0], Mapping):
-            if lm.chat_template is None:
-                raise ValueError(
-                    f"prompt: model {lm.name!r} has no chat template; give text and "
-                    "chat=False"
-                )
-            text = lm.chat_template.render(prompt, add_generation_prompt=True)
-            return lm.tokenizer.encode(text, add_special_tokens=False)
-        ids = [int(token) for token in prompt]
+        messages = [entry for entry in prompt if isinstance(entry, Mapping)]
+        if len(messages) == len(prompt):
+            return self._encode_chat(messages)
+        if messages:
+            raise ValueError("prompt mixes chat messages with token ids")
+        ids = [int(cast(int, token)) for token in prompt]
         vocab = lm.model.config.vocab_size
         for token in ids:
             if not 0 <= token < vocab:
                 raise ValueError(f"prompt holds id {token}; ids are 0 to {vocab - 1}")
         return ids
+
+    def _encode_chat(self, messages: Sequence[Mapping[str, str]]) -> list[int]:
+        lm = self.lm
+        if lm.chat_template is None:
+            raise ValueError(
+                f"prompt: model {lm.name!r} has no chat template; give text and "
+                "chat=False"
+            )
+        text = lm.chat_template.render(messages, add_generation_prompt=True)
+        return lm.tokenizer.encode(text, add_special_tokens=False)
 
     def capacity(self, prompt_tokens: int, max_new_tokens: int) -> int:
         """The capacity bucket that a request runs in.
@@ -290,8 +297,8 @@ class Engine:
         ):
             self._warned = True
             warnings.warn(
-                f"drafter {self.label!r}: {tau:.2f} tokens per target call over {calls} "
-                "calls; its drafts are hardly ever accepted",
+                f"drafter {self.label!r}: {tau:.2f} tokens per target call over "
+                f"{calls} calls; its drafts are hardly ever accepted",
                 UselessDrafterWarning,
                 stacklevel=3,
             )

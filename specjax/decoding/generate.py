@@ -7,20 +7,21 @@ from specjax import checkpoints
 from specjax.decoding import engine as engine_lib
 from specjax.decoding import result as result_lib
 
-_KEPT = 4
-_engines: collections.OrderedDict[Any, engine_lib.Engine] = collections.OrderedDict()
+_MOST = 4
+# Engines with what their keys are the ids of: those stay taken while it is kept.
+_kept: collections.OrderedDict[Any, tuple] = collections.OrderedDict()
 
 
 def _engine(lm, drafter, max_context) -> engine_lib.Engine:
     """The engine of these parts, kept so that a second call compiles nothing."""
     key = (id(lm), id(drafter), max_context)
-    if key not in _engines:
-        _engines[key] = engine_lib.Engine(lm, drafter, max_context=max_context)
-        _engines[key].kept = (lm, drafter)  # Their ids stay theirs while it lives.
-        while len(_engines) > _KEPT:
-            _engines.popitem(last=False)
-    _engines.move_to_end(key)
-    return _engines[key]
+    if key not in _kept:
+        engine = engine_lib.Engine(lm, drafter, max_context=max_context)
+        _kept[key] = (engine, lm, drafter)
+        while len(_kept) > _MOST:
+            _kept.popitem(last=False)
+    _kept.move_to_end(key)
+    return _kept[key][0]
 
 
 def generate(

@@ -58,6 +58,13 @@ def recipe(
             "verifier: this rule tests drafts against the laws that they were drawn "
             "from, and this drafter gives none; use the verifier 'exact'"
         )
+    branching = drafter.bounds.branching
+    if verifier.branching is not None and branching > verifier.branching:
+        raise ValueError(
+            f"verifier: this rule tests at most {verifier.branching} children of a "
+            f"node and the drafter proposes up to {branching}; use 'without_replacement' or "
+            "'exact'"
+        )
     for name, values in (("widths", widths), ("prompt_widths", prompt_widths)):
         if not values or min(values) < 1:
             raise ValueError(f"{name} must be positive, got {values}")

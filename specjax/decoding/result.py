@@ -107,7 +107,7 @@ def fetch(state: round_lib.State, rows: int) -> Rows:
     return Rows(
         tokens=[history.tokens[i, span].tolist() for i, span in enumerate(spans)],
         log_probs=[log_prob[i, span].tolist() for i, span in enumerate(spans)],
-        finish=finish,
+        finish=np.array(finish),  # a copy: stop strings end rows on the host
         prompt_tokens=history.prompt_length,
         stats=stats,
     )

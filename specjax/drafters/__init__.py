@@ -5,7 +5,7 @@ from specjax.drafters.equipped import Equipped, equip
 from specjax.drafters.lookup.prompt_lookup import prompt_lookup
 from specjax.drafters.neural.draft_model import draft_model
 from specjax.drafters.none import none
-from specjax.drafters.registry import make, names, register
+from specjax.drafters.registry import make, names, register, register_builder
 
 __all__ = [
     "Equipped",
@@ -16,5 +16,6 @@ __all__ = [
     "none",
     "prompt_lookup",
     "register",
+    "register_builder",
     "speculate",
 ]

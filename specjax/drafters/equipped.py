@@ -30,6 +30,6 @@ def equip(drafter: "contracts.Drafter | Equipped") -> Equipped:
         name = "+".join(source.name for source in drafter.sources) or "none"
         return Equipped(drafter, {}, None, name)
     raise TypeError(
-        f"drafter must be a Drafter or Equipped, got {type(drafter).__name__}; make one "
-        "with specjax.drafters.prompt_lookup() or specjax.drafters.make(NAME, lm)"
+        f"drafter must be a Drafter or Equipped, got {type(drafter).__name__}; make "
+        "one with specjax.drafters.prompt_lookup() or specjax.drafters.make(NAME, lm)"
     )

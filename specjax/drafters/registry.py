@@ -21,19 +21,24 @@ Builder = Callable[[checkpoints.LanguageModel, Options], equipped.Equipped]
 _BUILDERS: dict[str, Builder] = {}
 
 
-def register(name: str, builder: Builder | Callable[..., contracts.Drafter]) -> None:
-    """Makes a drafter known by name.
+def register(name: str, factory: Callable[..., contracts.Drafter]) -> None:
+    """Makes a drafter without weights known by name.
 
     Args:
       name: letters, digits and underscores.
-      builder: a factory with keyword-only options that returns a Drafter, or a
-        function (lm, options) -> Equipped for one that needs weights.
+      factory: takes keyword-only options, all with defaults.
     """
-    keywords = inspect.signature(builder).parameters.values()
-    if all(p.kind is p.KEYWORD_ONLY for p in keywords):
-        _BUILDERS[name] = _from_factory(name, builder)
-    else:
-        _BUILDERS[name] = builder
+    _BUILDERS[name] = _from_factory(name, factory)
+
+
+def register_builder(name: str, builder: Builder) -> None:
+    """Makes a drafter with weights known by name.
+
+    Args:
+      name: letters, digits and underscores.
+      builder: (lm, options) -> Equipped, which loads or makes the weights.
+    """
+    _BUILDERS[name] = builder
 
 
 def names() -> tuple[str, ...]:
@@ -117,8 +122,8 @@ def _build_draft_model(lm, options):
     layers, path = given.pop("layers", None), given.pop("model", None)
     if (layers is None) == (path is None):
         raise ValueError(
-            "drafter 'draft_model': give either layers=N (the target cut to its first N "
-            "layers) or model=NAME_OR_PATH"
+            "drafter 'draft_model': give either layers=N (the target cut to its first "
+            "N layers) or model=NAME_OR_PATH"
         )
     if path is not None:
         small = checkpoints.load(path, dtype=lm.model.dtype)
@@ -130,4 +135,4 @@ def _build_draft_model(lm, options):
 
 register("none", none)
 register("prompt_lookup", prompt_lookup)
-register("draft_model", _build_draft_model)
+register_builder("draft_model", _build_draft_model)

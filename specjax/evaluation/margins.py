@@ -19,6 +19,7 @@ from specjax.core import history as history_lib
 from specjax.core import noise, processors
 from specjax.core import sampling as sampling_lib
 from specjax.core import tree as tree_lib
+from specjax.models import model as model_lib
 
 _SMALLEST = 64  # texts are padded to powers of two from here
 _EMPTY_CACHE = 256  # slots of the cache that the pass does not read
@@ -77,51 +78,52 @@ def scores(
     sample: int = 0,
 ) -> np.ndarray:
     """Scores f32[V] of the token after a prompt and new tokens, as in ``margin``."""
-    logits = _last_logits(lm, [*prompt, *common])
     known = {field.name for field in dataclasses.fields(sampling_lib.SamplingOptions)}
     given = {key: value for key, value in sampling.items() if key in known}
     stops = set(given.pop("stop_token_ids", ()))
     if not sampling.get("ignore_eos", False):
         stops |= set(lm.stop_ids)
     chosen = sampling_lib.SamplingOptions(**given, stop_token_ids=tuple(sorted(stops)))
-    packed = sampling_lib.pack([chosen], [sample])
-    vocab = lm.model.config.vocab_size
-    tokens = jnp.asarray([prompt], jnp.int32)
-    lengths = jnp.asarray([len(prompt)], jnp.int32)
-    history = history_lib.create(tokens, lengths, len(prompt))
-    counts = np.bincount(np.asarray(common, np.int64), minlength=vocab)
-    state = dataclasses.replace(
-        processors.start(history, packed, vocab),
-        output_count=jnp.asarray(counts[None], jnp.int32),
-        num_emitted=jnp.asarray([len(common)], jnp.int32),
-    )
-    processed = processors.apply(state, packed, logits)
-    position = jnp.asarray([len(prompt) + len(common)], jnp.int32)
-    ids = jnp.arange(vocab, dtype=jnp.int32)
-    drawn = noise.gumbel(packed.key, position, ids)
-    return np.asarray(processed + packed.temperature[:, None] * drawn)[0]
-
-
-def _last_logits(lm: checkpoints.LanguageModel, text: Sequence[int]) -> jax.Array:
-    """Logits f32[1, V] after a text, by one forward pass over all of it."""
+    text = [*prompt, *common]
     size = max(_SMALLEST, 1 << (len(text) - 1).bit_length())
     padded = np.zeros((1, size), np.int32)
     padded[0, : len(text)] = text
-    return _forward(lm.model)(lm.params, jnp.asarray(padded), jnp.int32(len(text)))
+    counts = np.bincount(
+        np.asarray(common, np.int64), minlength=lm.model.config.vocab_size
+    )
+    found = _program(lm.model)(
+        lm.params,
+        jnp.asarray(padded),
+        jnp.asarray([len(prompt)], jnp.int32),
+        jnp.asarray([len(text)], jnp.int32),
+        jnp.asarray(counts[None], jnp.int32),
+        sampling_lib.pack([chosen], [sample]),
+    )
+    return np.asarray(found)[0]
 
 
 @functools.lru_cache(maxsize=8)
-def _forward(model):
+def _program(model: model_lib.Model):
+    """The scores after a text, by one forward pass over all of it."""
     target = model.target
 
     @jax.jit
-    def run(params, tokens, length):
-        rows = length[None]
-        history = history_lib.create(tokens, rows, tokens.shape[1])
+    def run(params, tokens, prompt_length, length, counts, sampling):
+        size = tokens.shape[1]
+        history = history_lib.create(tokens, prompt_length, size)
         nothing = jnp.zeros((1,), jnp.int32)
-        tree = tree_lib.trunk(history, nothing, rows, tokens.shape[1])
+        tree = tree_lib.trunk(history, nothing, length, size)
         cache = target.init(1, _EMPTY_CACHE)
         scored = target.forward(params, tree, cache, nothing, ())
-        return target.head(params, scored.hidden[:, length - 1])
+        logits = target.head(params, scored.hidden[:, length[0] - 1])
+        state = dataclasses.replace(
+            processors.start(history, sampling, target.vocab_size),
+            output_count=counts,
+            num_emitted=length - prompt_length,
+        )
+        processed = processors.apply(state, sampling, logits)
+        ids = jnp.arange(target.vocab_size, dtype=jnp.int32)
+        drawn = noise.gumbel(sampling.key, length, ids)
+        return processed + sampling.temperature[:, None] * drawn
 
     return run

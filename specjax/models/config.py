@@ -96,7 +96,9 @@ class ModelConfig:
                 f"{len(self.windows)}"
             )
         if self.activation not in ("silu", "gelu_tanh"):
-            raise ValueError(f"activation must be silu or gelu_tanh, got {self.activation}")
+            raise ValueError(
+                f"activation must be silu or gelu_tanh, got {self.activation}"
+            )
         if self.rope_scaling.kind not in ("default", "linear", "llama3", "yarn"):
             raise ValueError(
                 f"rope_scaling {self.rope_scaling.kind!r} is not known; known are "

@@ -206,9 +206,13 @@ def forward(
     shared = Trunk(start, tree.depth, mask)
     layers = params["layers"]
     if isinstance(layers, dict):
-        x, outputs, rows = _scanned(config, layers, x, cos, sin, shared, cache, features)
+        x, outputs, rows = _scanned(
+            config, layers, x, cos, sin, shared, cache, features
+        )
     else:
-        x, outputs, rows = _unrolled(config, layers, x, cos, sin, shared, cache, features)
+        x, outputs, rows = _unrolled(
+            config, layers, x, cos, sin, shared, cache, features
+        )
     hidden = rms_norm(x, params["final_norm"], config.norm_eps)
     if not features:
         return hidden, None, rows
@@ -259,8 +263,9 @@ def _scanned(config, layers, x, cos, sin, shared, cache, features):
         return x, (rows, x if any(i >= 0 for i in features) else None)
 
     index = jnp.arange(count, dtype=jnp.int32)
-    x, ((k, v), outputs) = jax.lax.scan(body, x, (layers, index, table, window))
-    return x, outputs, KVCache(k, v)
+    x, (rows, outputs) = jax.lax.scan(body, x, (layers, index, table, window))
+    chosen = {} if outputs is None else {i: outputs[i] for i in features if i >= 0}
+    return x, chosen, KVCache(*rows)
 
 
 def head(
@@ -281,7 +286,9 @@ def head(
     return logits
 
 
-def commit(cache: KVCache, rows: KVCache, start: jax.Array, count: jax.Array) -> KVCache:
+def commit(
+    cache: KVCache, rows: KVCache, start: jax.Array, count: jax.Array
+) -> KVCache:
     """Writes the first ``count`` rows at ``start``; what does not fit is dropped.
 
     Args:

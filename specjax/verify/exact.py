@@ -54,10 +54,8 @@ def exact() -> contracts.Verifier:
     masses), equal token for token to plain decoding by construction.
     """
 
-    def verify(head, hidden, tree, view, ready, round_index, depth):
-        return walk.walk(
-            _rule, head, hidden, tree, view, ready, round_index, depth
-        )
+    def verify(head, hidden, tree, view, ready, depth):
+        return walk.walk(_rule, head, hidden, tree, view, ready, depth)
 
     return contracts.Verifier(
         verify=verify, lossless=True, same_tokens=True, needs_laws=False

@@ -24,4 +24,5 @@ def rejection() -> contracts.Verifier:
         lossless=True,
         same_tokens=False,
         needs_laws=True,
+        branching=1,
     )

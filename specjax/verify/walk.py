@@ -65,7 +65,6 @@ def walk(
     tree: tree_lib.TokenTree,
     view: contracts.View,
     ready: jax.Array,
-    round_index: jax.Array,
     depth: int,
 ) -> contracts.Verdict:
     """Walks from the end of the trunk until the rule finds no node to move to.
@@ -79,7 +78,6 @@ def walk(
       tree: what was scored.
       view: history, sampling, processors and room of each row.
       ready: bool[B], rows that emit.
-      round_index: i32[B].
       depth: most drafts on a path, static.
     """
     slot = jnp.arange(tree.slots, dtype=jnp.int32)[None, :]
@@ -104,7 +102,7 @@ def walk(
             tree=tree,
             alive=carry.alive,
             position=view.history.length + carry.num_new,
-            round_index=round_index,
+            round_index=view.rounds,
             sampling=view.sampling,
         )
         token, alive = rule(place)

@@ -13,7 +13,7 @@ from tests import saved_model
 def model_folder(tmp_path_factory):
     """A directory of the tiny model, with a chat template."""
     folder = tmp_path_factory.mktemp("tiny")
-    saved_model.write(folder)
+    saved_model.write(folder, num_layers=1)
     return folder
 
 

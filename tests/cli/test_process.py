@@ -8,11 +8,30 @@ import sys
 
 import pytest
 
+from tests import saved_model
+
 REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
 
 
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory):
+    """A cache folder that the processes share."""
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture(scope="module")
+def long_text(tmp_path_factory):
+    """Arguments of a generation that takes a while."""
+    folder = tmp_path_factory.mktemp("long")
+    saved_model.write(folder, num_layers=1, max_context=8192)
+    arguments = ["generate", "--model", folder, "--prompt", "the", "--ignore-eos"]
+    # Random bytes: some of them are characters, so that text comes soon.
+    arguments += ["--temperature", 2]
+    return [*arguments, "--max-context", 8192, "--max-new-tokens", 8000]
+
+
 @pytest.fixture
-def command(cache_folder):
+def command(compiled):
     """(*arguments) -> keyword arguments of subprocess for `python -m specjax`."""
 
     def make(*arguments):
@@ -21,7 +40,7 @@ def command(cache_folder):
         variables.pop("XLA_FLAGS", None)  # eight devices are for other tests
         return {
             "args": [sys.executable, "-m", "specjax", *map(str, arguments)],
-            "env": {**variables, "SPECJAX_CACHE": str(cache_folder)},
+            "env": {**variables, "SPECJAX_CACHE": str(compiled)},
             "stdin": subprocess.DEVNULL,
             "stdout": subprocess.PIPE,
             "stderr": subprocess.PIPE,
@@ -44,22 +63,17 @@ def test_usage_error_is_one_line(command):
     assert done.stderr.count(b"\n") == 1
 
 
-def test_second_process_finds_programs_and_says_nothing(
-    command, model_folder, cache_folder
-):
-    arguments = ["generate", "--model", model_folder, "--prompt", "the"]
-    first = subprocess.run(**command(*arguments, "--max-new-tokens", 4), check=True)
-    assert any((cache_folder / "compiled").iterdir())
-    second = subprocess.run(**command(*arguments, "--max-new-tokens", 4), check=True)
+def test_second_process_finds_programs_and_says_nothing(command, long_text, compiled):
+    arguments = [*long_text, "--max-new-tokens", 4]
+    first = subprocess.run(**command(*arguments), check=True)
+    assert any((compiled / "compiled").iterdir())
+    second = subprocess.run(**command(*arguments), check=True)
     assert first.stdout == second.stdout != b""
     assert first.stderr == second.stderr == b""
 
 
-def test_interrupted_stream(command, make_model):
-    folder = make_model(max_context=8192)
-    arguments = ["--prompt", "the", "--max-new-tokens", 8000, "--ignore-eos"]
-    started = command("generate", "--model", folder, "--no-cache", *arguments)
-    with subprocess.Popen(**started) as process:
+def test_interrupted_stream(command, long_text):
+    with subprocess.Popen(**command(*long_text)) as process:
         text = os.read(process.stdout.fileno(), 1)
         process.send_signal(signal.SIGINT)
         rest, said = process.communicate(timeout=120)
@@ -69,11 +83,8 @@ def test_interrupted_stream(command, make_model):
     assert b"Traceback" not in said
 
 
-def test_closed_output(command, make_model):
-    folder = make_model(max_context=8192)
-    arguments = ["--prompt", "the", "--max-new-tokens", 8000, "--ignore-eos"]
-    started = command("generate", "--model", folder, "--no-cache", *arguments)
-    with subprocess.Popen(**started) as process:
+def test_closed_output(command, long_text):
+    with subprocess.Popen(**command(*long_text)) as process:
         os.read(process.stdout.fileno(), 1)
         process.stdout.close()
         said = process.stderr.read()

@@ -47,7 +47,9 @@ def test_ends_at_the_earliest_stop_string(text, stop):
     if whole is None:
         expected = text
     else:
-        expected = text[: min(text[:whole].find(s) % 99 for s in stop if s in text[:whole])]
+        expected = text[
+            : min(text[:whole].find(s) % 99 for s in stop if s in text[:whole])
+        ]
     assert "".join(pieces) == expected == growing.text
     assert growing.stopped == (whole is not None)
 

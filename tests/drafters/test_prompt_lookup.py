@@ -35,6 +35,7 @@ def propose(texts, room=20, **options):
         sampling=None,
         processors=None,
         room=jnp.full((len(texts),), room, jnp.int32),
+        rounds=jnp.zeros((len(texts),), jnp.int32),
     )
     root = tree_lib.trunk(
         history, lengths - 1, jnp.ones_like(lengths), 1 + drafter.bounds.nodes
@@ -73,7 +74,7 @@ def oracle(text, *, max_ngram, min_ngram, max_draft, draft_per_match, recent, ov
         ([1, 2, 3, 4, 5, 1, 2], 3, "whole", [3, 4, 5]),
         ([1, 2, 3, 4, 5, 1, 2], 10, "whole", []),
         ([1, 2, 3, 4, 5, 1, 2], 10, "cut", [3, 4, 5, 1, 2]),
-        ([7, 7, 7, 7], 2, "cut", [7, 7]),
+        ([7, 7, 7, 7], 2, "whole", [7, 7]),
         ([1, 2, 3, 9, 2, 3, 8, 2, 3], 2, "cut", [9, 2]),
         ([1, 2, 3, 4, 5, 1, 2], 7, "repeat", [3, 4, 5, 1, 2, 3, 4]),
     ],
@@ -144,7 +145,11 @@ def test_continues_the_spine_of_a_tree():
         anchor=jnp.zeros((1,), jnp.int32),
     )
     view = contracts.View(
-        history=history, sampling=None, processors=None, room=jnp.asarray([9], jnp.int32)
+        history=history,
+        sampling=None,
+        processors=None,
+        room=jnp.asarray([9], jnp.int32),
+        rounds=jnp.zeros((1,), jnp.int32),
     )
     tree, _ = drafter.propose({}, (), view, tree)
     assert tree.token[0, : int(tree.num_nodes[0])].tolist() == [1, 3, 4, 9, 8]

@@ -57,7 +57,9 @@ def test_a_draft_model_that_is_always_wrong_changes_nothing(lm, plain):
     wrong = {**lm.params, "final_norm": -lm.params["final_norm"], "embed": embed}
     small = dataclasses.replace(lm, params=wrong)
     ours = engine(lm, small).generate(TEXT, max_new_tokens=12, ignore_eos=True)
-    assert ours.tokens == plain.generate(TEXT, max_new_tokens=12, ignore_eos=True).tokens
+    assert (
+        ours.tokens == plain.generate(TEXT, max_new_tokens=12, ignore_eos=True).tokens
+    )
     assert ours.accepted == 0
     assert ours.target_calls == 11
 

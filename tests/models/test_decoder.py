@@ -61,7 +61,8 @@ NUM_TRUNK, NUM_NODES = (2, 1), (6, 4)
 @functools.cache
 def params_of(config, seed=0):
     """Random params, all of them away from their start at 0 and 1."""
-    made = decoder.init_params(config, jax.random.key(seed))
+    make = jax.jit(decoder.init_params, static_argnames=("config",))
+    made = make(config=config, key=jax.random.key(seed))
     random = np.random.default_rng(seed)
 
     def spread(x):
@@ -87,35 +88,37 @@ def make_tree(random):
     )
 
 
-def chain(tokens):
-    """One row, all trunk."""
-    slots = jnp.arange(len(tokens), dtype=jnp.int32)[None]
-    count = jnp.asarray([len(tokens)], jnp.int32)
-    return tree_lib.TokenTree(
-        token=jnp.asarray(tokens, jnp.int32)[None],
-        parent=slots - 1,
-        depth=slots,
-        tag=jnp.full_like(slots, tree_lib.NO_TAG),
-        confidence=jnp.ones(slots.shape, jnp.float32),
-        num_trunk=count,
-        num_nodes=count,
-    )
-
-
 @functools.partial(jax.jit, static_argnames=("model", "features"))
 def forward(model, params, tree, cache, start, features=()):
     return model.target.forward(params, tree, cache, start, features)
 
 
+@functools.partial(jax.jit, static_argnames=("model",))
+def step(model, params, token, cache, start):
+    """Hidden f[E] of one more token i32[1], and the cache with it."""
+    slot = jnp.zeros((1, 1), jnp.int32)
+    tree = tree_lib.TokenTree(
+        token=token[None],
+        parent=slot + tree_lib.NO_PARENT,
+        depth=slot,
+        tag=slot + tree_lib.NO_TAG,
+        confidence=jnp.ones((1, 1), jnp.float32),
+        num_trunk=jnp.ones((1,), jnp.int32),
+        num_nodes=jnp.ones((1,), jnp.int32),
+    )
+    out = model.target.forward(params, tree, cache, start, ())
+    cache = model.target.commit(cache, out.rows, start, tree.num_nodes)
+    return out.hidden[0, 0], cache
+
+
 def sequential(model, params, tokens):
-    """Hidden states f[T, E] of one text, token by token, and its cache."""
+    """Hidden states f[E] of one text, token by token, and its cache."""
     cache, hidden = model.target.init(1, CAPACITY), []
     for i, token in enumerate(tokens):
-        start = jnp.asarray([i], jnp.int32)
-        out = forward(model, params, chain([token]), cache, start)
-        cache = model.target.commit(cache, out.rows, start, jnp.ones_like(start))
-        hidden.append(out.hidden[0, 0])
-    return jnp.stack(hidden), cache
+        at = np.asarray([token], np.int32), np.asarray([i], np.int32)
+        new, cache = step(model, params, at[0], cache, at[1])
+        hidden.append(new)
+    return hidden, cache
 
 
 @functools.cache

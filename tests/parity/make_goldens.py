@@ -32,7 +32,8 @@ import torch
 import transformers
 from tokenizers import pre_tokenizers
 
-from specjax.checkpoints import load, names
+from specjax import checkpoints
+from specjax.checkpoints import names
 
 VOCAB = 128
 TEXT = 320
@@ -380,7 +381,7 @@ def check_ours(folder):
             for way, value in apart.items()
             if value > ours.TOLERANCE
         ]
-    lm = load.load("smollm2-135m", dtype="float32")
+    lm = checkpoints.load("smollm2-135m", dtype="float32")
     with np.load(folder / "smollm2_logits.npz") as golden:
         for i in range(len(LOGIT_TEXTS)):
             apart = ours.smollm2_logits(lm, golden, i)

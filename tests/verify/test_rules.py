@@ -105,7 +105,8 @@ def two_tokens(view, rounds, target, draft, *, name, width, pick, with_laws):
     hidden = jnp.where((tree.depth == 0)[:, :, None], target[0][None, None], own)
     ready = jnp.ones(rounds.shape, jnp.bool_)
     rule = verify.by_name(name)
-    outcome = rule.verify(lambda x: x, hidden, tree, view, ready, rounds, 2).outcome
+    view = dataclasses.replace(view, rounds=rounds)
+    outcome = rule.verify(lambda x: x, hidden, tree, view, ready, 2).outcome
     # A round that emitted one token is completed from the target.
     first, second = outcome.token[:, 0], outcome.token[:, 1]
     plain = jax.random.categorical(jax.random.key(9), target[1][first], axis=1)

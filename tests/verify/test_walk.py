@@ -22,9 +22,8 @@ EVERY = np.ones(ROWS, bool)
 
 @functools.partial(jax.jit, static_argnames="name")
 def walk(hidden, tree, view, ready=EVERY, *, name="exact"):
-    rule, rounds = verify.by_name(name), jnp.zeros_like(tree.num_nodes)
-    ready = jnp.asarray(ready)
-    return rule.verify(lambda x: x, hidden, tree, view, ready, rounds, SLOTS)
+    rule, ready = verify.by_name(name), jnp.asarray(ready)
+    return rule.verify(lambda x: x, hidden, tree, view, ready, SLOTS)
 
 
 @jax.jit

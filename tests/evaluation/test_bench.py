@@ -1,0 +1,81 @@
+"""Benchmarks of the tiny model, run in this process."""
+
+import dataclasses
+
+import pytest
+
+import specjax
+from specjax.checkpoints import ChatTemplate
+from specjax.evaluation import bench, plan, prompts
+from specjax.evaluation import rows as rows_lib
+from tests import tiny_model
+
+TEMPLATE = (
+    "{% for message in messages %}{{ message.content }}\n{% endfor %}"
+    "{% if add_generation_prompt %}>{% endif %}"
+)
+QUESTIONS = [
+    prompts.Question(question_id=i, category="c", turns=(f"the {i} the", "than the"))
+    for i in range(2)
+]
+SAMPLING = {"max_new_tokens": 8, "ignore_eos": True}
+
+
+@pytest.fixture(scope="module")
+def lm():
+    made = tiny_model.language_model(num_layers=1)
+    return dataclasses.replace(made, chat_template=ChatTemplate(TEMPLATE))
+
+
+@pytest.fixture(scope="module")
+def singly(lm, tmp_path_factory):
+    """Rows of plain decoding one at a time, and their file."""
+    path = tmp_path_factory.mktemp("bench") / "rows.jsonl"
+    drafters = {"none": specjax.drafters.none()}
+    asked = plan.Plan(sampling=SAMPLING)
+    return bench.run(lm, drafters, QUESTIONS, asked, out=path), path
+
+
+def test_conversations_are_the_same_with_drafts(lm):
+    drafters = {
+        "none": specjax.drafters.none(),
+        "x": specjax.drafters.prompt_lookup(max_draft=3, min_ngram=1),
+    }
+    asked = plan.Plan(sampling=SAMPLING, turns="all", repeats=2)
+    rows = bench.run(lm, drafters, QUESTIONS, asked)
+    order = [(r["question_id"], r["turn"], r["drafter"]) for r in rows]
+    assert order == [(q, t, d) for q in (0, 1) for t in (0, 1) for d in drafters]
+    assert all(row["identical"] and row["runs_agree"] for row in rows)
+    assert all(len(row["decode_seconds_of_runs"]) == 2 for row in rows)
+    assert all(row["compile_seconds"] == 0 for row in rows)
+
+
+def test_a_batch_against_one_at_a_time(lm, singly):
+    asked = plan.Plan(sampling=SAMPLING, batch_size=2)
+    drafters = {"none": specjax.drafters.none()}
+    rows = bench.run(lm, drafters, QUESTIONS, asked, reference=singly[0])
+    assert [row["identical"] for row in rows] == [True, True]
+    assert [row["batch"] for row in rows] == [2, 2]
+
+
+def test_an_interrupted_run_goes_on(lm, singly, tmp_path):
+    rows, path = singly
+    cut = tmp_path / "cut.jsonl"
+    lines = path.read_bytes().splitlines(keepends=True)
+    cut.write_bytes(lines[0] + lines[1][:30])
+    # A wrong reference shows a difference, with its place and margin.
+    wrong = [{**row, "tokens": [*row["tokens"][:3], 7]} for row in rows]
+    drafters = {"none": specjax.drafters.none()}
+    asked = plan.Plan(sampling=SAMPLING)
+    after = bench.run(lm, drafters, QUESTIONS, asked, out=cut, reference=wrong)
+    assert after[0] == rows[0]
+    assert after[1]["tokens"] == rows[1]["tokens"]
+    assert rows_lib.read(cut) == after
+    assert (after[1]["identical"], after[1]["first_difference"]) == (False, 3)
+    assert after[1]["margin_at_difference"] > 0
+
+
+def test_none_must_be_there(lm):
+    drafters = {"x": specjax.drafters.prompt_lookup()}
+    with pytest.raises(ValueError, match="none"):
+        bench.run(lm, drafters, QUESTIONS)
