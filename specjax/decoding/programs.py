@@ -62,8 +62,8 @@ def recipe(
     if verifier.branching is not None and branching > verifier.branching:
         raise ValueError(
             f"verifier: this rule tests at most {verifier.branching} children of a "
-            f"node and the drafter proposes up to {branching}; use 'without_replacement' or "
-            "'exact'"
+            f"node and the drafter proposes up to {branching}; use "
+            "'without_replacement' or 'exact'"
         )
     for name, values in (("widths", widths), ("prompt_widths", prompt_widths)):
         if not values or min(values) < 1:

@@ -260,12 +260,12 @@ def _scanned(config, layers, x, cos, sin, shared, cache, features):
             0 if plain else window,
             index,
         )
-        return x, (rows, x if any(i >= 0 for i in features) else None)
+        return x, (KVCache(*rows), x if any(i >= 0 for i in features) else None)
 
     index = jnp.arange(count, dtype=jnp.int32)
     x, (rows, outputs) = jax.lax.scan(body, x, (layers, index, table, window))
     chosen = {} if outputs is None else {i: outputs[i] for i in features if i >= 0}
-    return x, chosen, KVCache(*rows)
+    return x, chosen, rows
 
 
 def head(
