@@ -112,6 +112,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     settings = vars(parser.parse_args())
     jax.config.update("jax_platforms", "cpu")
+    os.environ.setdefault("TQDM_DISABLE", "1")  # no bars between the lines
     path = checkpoints.fetch(settings["model"])
     asked, stop_ids = _prompts(settings)
     positions = max(map(len, asked)) + settings["max_new_tokens"]

@@ -4,6 +4,7 @@ import dataclasses
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import rich.box
 import rich.table
 
 IN_ALL = "in all"
@@ -86,7 +87,6 @@ def _seconds(rows: Iterable[dict[str, Any]]) -> float:
 HEADINGS = (
     "category",
     "drafter",
-    "prompts",
     "tokens",
     "tau",
     "tokens/s",
@@ -103,7 +103,6 @@ def cells(line: Line) -> tuple[str, ...]:
     return (
         line.category,
         line.drafter,
-        str(line.rows),
         str(line.tokens),
         f"{line.tau:.2f}",
         f"{line.tokens_per_second:.1f}",
@@ -114,7 +113,7 @@ def cells(line: Line) -> tuple[str, ...]:
 
 def to_rich(lines: Sequence[Line]) -> rich.table.Table:
     """The table for a terminal."""
-    table = rich.table.Table()
+    table = rich.table.Table(box=rich.box.SIMPLE_HEAD, padding=(0, 0))
     for index, heading in enumerate(HEADINGS):
         table.add_column(heading, justify="left" if index < 2 else "right")
     for before, line in zip([None, *lines], lines, strict=False):

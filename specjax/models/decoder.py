@@ -249,7 +249,7 @@ def _scanned(config, layers, x, cos, sin, shared, cache, features):
 
     def body(x, per_layer):
         layer_params, index, table, window = per_layer
-        x, rows = Layer(config).apply(
+        out: Any = Layer(config).apply(
             {"params": layer_params},
             x,
             cos[table],
@@ -260,7 +260,8 @@ def _scanned(config, layers, x, cos, sin, shared, cache, features):
             0 if plain else window,
             index,
         )
-        return x, (KVCache(*rows), x if any(i >= 0 for i in features) else None)
+        x, (k, v) = out
+        return x, (KVCache(k, v), x if any(i >= 0 for i in features) else None)
 
     index = jnp.arange(count, dtype=jnp.int32)
     x, (rows, outputs) = jax.lax.scan(body, x, (layers, index, table, window))

@@ -74,7 +74,7 @@ def test_report(run, results, tmp_path):
     folder = tmp_path / "report"
     result = run("report", results[0], "--out", folder)
     assert result.exit_code == 0, result.stderr
-    assert "| in all | none | 2 |" in (folder / "report.md").read_text()
+    assert "| in all | none | 20 |" in (folder / "report.md").read_text()
     summary = json.loads((folder / "report.json").read_text())
     assert summary["different"] == []
     assert {line["category"] for line in summary["table"]} == {"even", "in all"}

@@ -54,5 +54,5 @@ def test_a_wide_margin_is_no_near_tie():
 
 def test_markdown():
     text = table.to_markdown(table.summarise(ROWS))
-    assert "| a | x | 1 | 11 | 2.00 | 20.0 | 2.00 | 1/1 |" in text
+    assert "| a | x | 11 | 2.00 | 20.0 | 2.00 | 1/1 |" in text
     assert "0/1 (+1 near ties)" in text
