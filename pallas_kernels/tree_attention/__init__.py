@@ -1,5 +1,5 @@
 """Attention of tree nodes to a cached prefix and to their own ancestors."""
 
-from pallas_kernels.tree_attention.api import tree_attention
+from pallas_kernels.tree_attention.api import BLOCK, tree_attention
 
-__all__ = ["tree_attention"]
+__all__ = ["BLOCK", "tree_attention"]

@@ -6,6 +6,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
+from pallas_kernels import tree_attention
 from specjax import shapes
 from specjax.core import contracts, noise
 from specjax.core import round as round_lib
@@ -16,7 +17,7 @@ from specjax.drafters import equipped as equipped_lib
 from specjax.models import model as model_lib
 from specjax.verify.exact import exact
 
-BLOCK = 256  # capacities are multiples of this
+_SMALLEST = 256  # slots of the smallest cache
 
 
 class Generation(NamedTuple):
@@ -87,7 +88,7 @@ class Decode:
                 f"decode: tokens have {sizes['T']} slots and max_new_tokens is {most}, "
                 f"together more than the model's context of {context}"
             )
-        capacity = round_up(sizes["T"] + most, BLOCK)
+        capacity = round_capacity(sizes["T"] + most)
         key = noise.row_keys(seeds, jnp.zeros_like(seeds))
         limit = jnp.minimum(sampling.max_new_tokens, most)
         sampling = dataclasses.replace(sampling, key=key, max_new_tokens=limit)
@@ -110,9 +111,11 @@ class Decode:
         return {"target": lm.params, "drafter": own, "verifier": {}}
 
 
-def round_up(value: int, multiple: int) -> int:
-    """The smallest multiple that is at least ``value``."""
-    return -(-value // multiple) * multiple
+def round_capacity(slots: int) -> int:
+    """The smallest capacity that holds ``slots`` and that attention can block."""
+    if slots <= _SMALLEST:
+        return _SMALLEST
+    return -(-slots // tree_attention.BLOCK) * tree_attention.BLOCK
 
 
 def collect(state: round_lib.State, max_new_tokens: int) -> Generation:

@@ -55,7 +55,7 @@ class Engine:
     """A language model with a drafter, and the programs compiled for them.
 
     Programs are kept by bucket: the number of rows is rounded up to a power of two,
-    the capacity to a power of two times 256 (or fixed by ``max_context``).
+    the capacity to a power of two of at least 256 (or fixed by ``max_context``).
     """
 
     def __init__(
@@ -252,10 +252,9 @@ class Engine:
                 f"exceed the context of {limit}; shorten the prompt or ask for less"
             )
         if self._context is not None:
-            return build.round_up(self._context, build.BLOCK)
-        blocks = -(-needed // build.BLOCK)
-        bucket = build.BLOCK << (blocks - 1).bit_length()
-        return min(bucket, build.round_up(limit, build.BLOCK))
+            return build.round_capacity(self._context)
+        bucket = build.round_capacity(1 << (needed - 1).bit_length())
+        return min(bucket, build.round_capacity(limit))
 
     def _job(self, prompts, stop, num_samples, ignore_eos, chat, options) -> _Job:
         stop = (stop,) if isinstance(stop, str) else tuple(stop)

@@ -124,7 +124,7 @@ def _memory(config, dtype, rows, capacity) -> list[tuple[str, str]]:
             f"capacity must be 2 to the model's context of {config.max_context}, got "
             f"{capacity}"
         )
-    slots = build.round_up(capacity, build.BLOCK)
+    slots = build.round_capacity(capacity)
     cache = cache_bytes(config, dtype, rows, slots)
     weights = weight_bytes(config, dtype)
     rest = state_bytes(config, dtype, rows, slots) - cache

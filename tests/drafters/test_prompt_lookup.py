@@ -16,7 +16,7 @@ CAPACITY = 24
 REFERENCE = {
     "min_ngram": 1,
     "max_ngram": 3,
-    "draft_per_match": 10,
+    "long_match": 1,
     "recent": False,
 }
 _PROPOSE = {}
@@ -48,7 +48,17 @@ def propose(texts, room=20, **options):
     ]
 
 
-def oracle(text, *, max_ngram, min_ngram, max_draft, draft_per_match, recent, overrun):
+def oracle(
+    text,
+    *,
+    max_ngram,
+    min_ngram,
+    max_draft,
+    short_draft,
+    long_match,
+    recent,
+    overrun,
+):
     """The longest match by slices of a Python list."""
     for size in range(min(max_ngram, len(text) - 1), min_ngram - 1, -1):
         ends = [
@@ -60,7 +70,7 @@ def oracle(text, *, max_ngram, min_ngram, max_draft, draft_per_match, recent, ov
         if not ends:
             continue
         end = ends[-1] if recent else ends[0]
-        count = min((size - min_ngram + 1) * draft_per_match, max_draft)
+        count = max_draft if size >= long_match else min(short_draft, max_draft)
         tail = text[end:]
         if overrun == "repeat":
             return [tail[i % len(tail)] for i in range(count)]
@@ -86,13 +96,13 @@ def test_worked_examples(text, max_draft, overrun, draft):
 
 def test_the_most_recent_of_equal_matches():
     text = [1, 2, 3, 1, 2, 4, 1, 2]
-    options = {"min_ngram": 2, "max_draft": 2, "draft_per_match": 2, "overrun": "cut"}
+    options = {"min_ngram": 2, "max_draft": 2, "overrun": "cut"}
     assert propose([text], recent=True, **options) == [[4, 1]]
     assert propose([text], recent=False, **options) == [[3, 1]]
 
 
 def test_a_short_match_drafts_nothing_and_a_longer_one_more():
-    options = {"min_ngram": 2, "max_draft": 6, "draft_per_match": 2}
+    options = {"min_ngram": 2, "max_draft": 4, "short_draft": 2, "long_match": 3}
     one = [5, 1, 9, 8, 7, 6, 1]
     two = [5, 1, 9, 8, 7, 6, 5, 1]
     three = [4, 5, 1, 9, 8, 7, 6, 4, 5, 1]
@@ -121,7 +131,8 @@ def test_agrees_with_the_oracle(data, recent, overrun):
         "max_ngram": 4,
         "min_ngram": 2,
         "max_draft": 5,
-        "draft_per_match": 2,
+        "short_draft": 2,
+        "long_match": 3,
         "recent": recent,
         "overrun": overrun,
     }
@@ -130,9 +141,7 @@ def test_agrees_with_the_oracle(data, recent, overrun):
 
 def test_continues_the_spine_of_a_tree():
     """With drafts 3 4 already under the text, it looks up '3 4' and goes on."""
-    drafter = drafters.prompt_lookup(
-        min_ngram=2, max_draft=2, draft_per_match=2, overrun="cut"
-    )
+    drafter = drafters.prompt_lookup(min_ngram=2, max_draft=2, overrun="cut")
     text = jnp.asarray([[1, 3, 4, 9, 8, 1] + [0] * 18], jnp.int32)
     length = jnp.asarray([6], jnp.int32)
     history = history_lib.create(text, length, CAPACITY)
@@ -162,7 +171,8 @@ def test_continues_the_spine_of_a_tree():
         {"min_ngram": 0},
         {"min_ngram": 4, "max_ngram": 3},
         {"max_draft": 0},
-        {"draft_per_match": 0},
+        {"short_draft": 0},
+        {"long_match": 0},
         {"overrun": "loop"},
     ],
 )

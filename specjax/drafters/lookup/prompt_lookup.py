@@ -42,7 +42,8 @@ def prompt_lookup(
     max_ngram: int = 8,
     min_ngram: int = 2,
     max_draft: int = 15,
-    draft_per_match: int = 4,
+    short_draft: int = 3,
+    long_match: int = 5,
     recent: bool = True,
     overrun: str = "repeat",
 ) -> contracts.Drafter:
@@ -51,9 +52,10 @@ def prompt_lookup(
     Args:
       max_ngram: longest suffix that is matched.
       min_ngram: shortest match that drafts at all.
-      max_draft: most tokens drafted.
-      draft_per_match: tokens drafted for each matched token beyond
-        ``min_ngram - 1``, so a longer match earns a longer draft.
+      max_draft: tokens drafted after a long match.
+      short_draft: tokens drafted after a shorter one; it should fill a rung of the
+        ladder together with the trunk (1 + 3 = 4).
+      long_match: how many matched tokens make a match long.
       recent: among equally long matches take the most recent, else the earliest.
       overrun: what happens where the continuation runs into the end of the text:
         "repeat" goes on with the period that the match implies, "cut" stops there,
@@ -63,15 +65,16 @@ def prompt_lookup(
       ValueError: an argument is out of range.
 
     Source: Prompt Lookup Decoding (Saxena 2023), whose reference is ``min_ngram=1,
-    max_ngram=3, max_draft=10, draft_per_match=10, recent=False, overrun="whole"``.
-    Longer matches drafting more follows SuffixDecoding and SAM-Decoding.
+    max_ngram=3, max_draft=10, long_match=1, recent=False, overrun="whole"``. That a
+    longer match drafts more follows SuffixDecoding and SAM-Decoding.
     """
     if not 1 <= min_ngram <= max_ngram:
         raise ValueError(
             f"prompt_lookup: min_ngram must be 1 to max_ngram={max_ngram}, "
             f"got {min_ngram}"
         )
-    for name, value in (("max_draft", max_draft), ("draft_per_match", draft_per_match)):
+    lengths = {"max_draft": max_draft, "short_draft": short_draft}
+    for name, value in {**lengths, "long_match": long_match}.items():
         if value < 1:
             raise ValueError(f"prompt_lookup: {name} must be at least 1, got {value}")
     if overrun not in OVERRUNS:
@@ -113,7 +116,8 @@ def prompt_lookup(
         start = at.astype(jnp.int32)[:, None] + 1
         best = best[:, 0]
         available = jnp.maximum(text.length - start[:, 0], 1)
-        count = jnp.minimum((best - min_ngram + 1) * draft_per_match, max_draft)
+        short = min(short_draft, max_draft)
+        count = jnp.where(best >= long_match, max_draft, short).astype(jnp.int32)
         step = jnp.arange(max_draft, dtype=jnp.int32)[None]
         if overrun == "repeat":
             step = step % available[:, None]
