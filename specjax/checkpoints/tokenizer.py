@@ -22,6 +22,7 @@ _LLAMA3 = (
 _QWEN2 = _LLAMA3.replace(r"\p{N}{1,3}", r"\p{N}")
 _GGUF_PRE = ("smollm", "llama-bpe", "qwen2", "gpt-2", "default")
 _CONTROL, _USER_DEFINED, _UNUSED = 3, 4, 5
+_MOST_HELD = 16  # A character has at most four bytes, so this is no character.
 _PADDING = re.compile(r"\[PAD\d+\]")
 
 
@@ -109,8 +110,8 @@ class Tokenizer:
 class TextStream:
     """Decodes ids as they come, never half a character.
 
-    Text is held back while it ends in an unfinished character. All pieces together
-    are the text of all ids.
+    Text is held back while it ends in an unfinished character, for at most _MOST_HELD
+    ids: longer runs are no text. All pieces together are the text of all ids.
     """
 
     def __init__(self, tokenizer: Tokenizer, skip_special_tokens: bool) -> None:
@@ -134,7 +135,8 @@ class TextStream:
     def _push_one(self, token_id: int) -> str:
         self._held.append(token_id)
         text = self._new_text()
-        if not text or text.endswith(_REPLACEMENT):
+        unfinished = not text or text.endswith(_REPLACEMENT)
+        if unfinished and len(self._held) < _MOST_HELD:
             return ""
         self._context, self._held = self._held, []
         return text

@@ -70,3 +70,11 @@ def test_what_was_held_back_comes_at_the_end(tail):
     assert "".join(pieces) == "x" + tail
     assert pieces[-1] == tail
     assert not growing.stopped
+
+
+def test_bytes_that_are_no_text_do_not_hold_the_stream_up():
+    broken = WORDS.token_id("ÿ")  # the byte 0xff, which begins no character
+    growing = GrowingText(WORDS)
+    pieces = [growing.push(broken) for _ in range(100)]
+    assert len("".join(pieces)) > 80
+    assert "".join(pieces) + growing.finish() == "\ufffd" * 100
