@@ -6,7 +6,7 @@ import numpy as np
 def tree_attention(
     q, k, v, k_cache, v_cache, *, length, depth, mask, scale, window=0, cap=0.0
 ):
-    """See ``api.tree_attention``; float64 throughout, no stacked cache."""
+    """Equals ``api.tree_attention`` in float64, without stacked caches."""
     q, k, v, k_cache, v_cache = (
         np.asarray(x, np.float64) for x in (q, k, v, k_cache, v_cache)
     )

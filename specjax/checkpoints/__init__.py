@@ -2,6 +2,7 @@
 
 from specjax.checkpoints.chat import ChatTemplate
 from specjax.checkpoints.load import (
+    DTYPES,
     Inspection,
     LanguageModel,
     inspect,
@@ -12,6 +13,7 @@ from specjax.checkpoints.names import cache_folder, fetch
 from specjax.checkpoints.tokenizer import TextStream, Tokenizer
 
 __all__ = [
+    "DTYPES",
     "ChatTemplate",
     "Inspection",
     "LanguageModel",

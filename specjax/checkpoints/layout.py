@@ -146,11 +146,9 @@ def problems(
             found.append(
                 f"tensor {name} has shape {tuple(shapes[name])}, expected {shape}"
             )
-    ignored = (
-        (*naming.harmless, naming.top["head"])
-        if config.tied_head
-        else (naming.harmless)
-    )
+    ignored = naming.harmless
+    if config.tied_head:
+        ignored = (*ignored, naming.top["head"])
     for name in shapes:
         if name not in expected and not name.endswith(ignored):
             found.append(

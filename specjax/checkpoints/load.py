@@ -15,7 +15,7 @@ from specjax.models import config as config_lib
 from specjax.models import decoder, families
 from specjax.models import model as model_lib
 
-_DTYPES = ("float32", "bfloat16", "float16")
+DTYPES = ("float32", "bfloat16", "float16")  # that params may have
 _GGUF_STOPS = ("eos", "eot", "eom")
 
 
@@ -218,8 +218,8 @@ def _dtype(dtype: Any) -> np.dtype:
         chosen = np.dtype(dtype)
     except TypeError:
         chosen = None
-    if chosen is None or chosen.name not in _DTYPES:
-        raise ValueError(f"dtype: expected one of {', '.join(_DTYPES)}, got {dtype!r}")
+    if chosen is None or chosen.name not in DTYPES:
+        raise ValueError(f"dtype: expected one of {', '.join(DTYPES)}, got {dtype!r}")
     return chosen
 
 

@@ -7,9 +7,10 @@ from collections.abc import Iterator
 
 
 class Interrupts:
-    """Attributes:
+    """What was pressed.
 
-    noticed: whether Ctrl-C was pressed.
+    Attributes:
+      noticed: whether Ctrl-C was.
     """
 
     def __init__(self) -> None:

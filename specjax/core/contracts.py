@@ -85,7 +85,13 @@ class View:
 
 
 class Bounds(NamedTuple):
-    """Static limits of what a drafter appends."""
+    """Static limits of what a drafter appends.
+
+    Attributes:
+      nodes: most nodes.
+      depth: most of them on one path.
+      branching: most children of one node.
+    """
 
     nodes: int
     depth: int
@@ -109,7 +115,12 @@ class Needs(NamedTuple):
 
 
 class Source(NamedTuple):
-    """A name for a range of tags, for the statistics."""
+    """A name for a range of tags, for the statistics.
+
+    Attributes:
+      name: of the drafter, as results spell it.
+      num_tags: length of the range.
+    """
 
     name: str
     num_tags: int
@@ -127,7 +138,7 @@ class Drafter(NamedTuple):
       needs: what it wants of the target.
       sources: names of tag ranges, in order; tags count through them.
 
-    ``params`` is {"target": ..., "drafter": ...}; only the second is the drafter's
+    ``params`` is {"target", "drafter", "verifier"}; only the second is the drafter's
     own. A state leaf is [B, ...] unless it lies under a field named ``shared``.
     """
 

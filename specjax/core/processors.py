@@ -43,7 +43,13 @@ class ProcessorState:
 def start(
     history: history_lib.History, sampling: sampling_lib.Sampling, vocab_size: int
 ) -> ProcessorState:
-    """The state before the first new token of a prompt."""
+    """The state before the first new token of a prompt.
+
+    Args:
+      history: the prompts.
+      sampling: parameters of the rows.
+      vocab_size: V, static.
+    """
     rows, slots = history.tokens.shape
     slot = jnp.arange(slots, dtype=jnp.int32)[None, :]
     at = jnp.where(slot < history.length[:, None], history.tokens, vocab_size)
@@ -79,7 +85,8 @@ def advance(
     grammar = state.grammar
     if sampling.grammar is not None:
         after = sampling.grammar.shared["next"][grammar, token]
-        grammar = jnp.where(emitted, after, grammar)
+        # -1 comes of a state that allows no token at all, and is no index.
+        grammar = jnp.where(emitted & (after >= 0), after, grammar)
     return dataclasses.replace(
         state,
         output_count=counts,
@@ -96,6 +103,11 @@ def apply(
     Temperature is not divided out (the draw scales the noise instead, which is
     greedy at 0 without a division), but the masks of top-k, top-p and min-p are
     those of the distribution at the row's temperature.
+
+    Args:
+      state: at the end of what was emitted.
+      sampling: parameters of the rows.
+      logits: f32[B, V], the target's own.
     """
     logits = _skip(_any_penalty(sampling), _penalise, state, sampling, logits)
     if sampling.grammar is not None:

@@ -87,7 +87,13 @@ class Plan(NamedTuple):
 def decode_plan(
     drafter: contracts.Drafter, widths: tuple[int, ...], trunk: int
 ) -> Plan:
-    """The plan of decode rounds: the ladder cut to what the drafter can fill."""
+    """The plan of decode rounds: the ladder cut to what the drafter can fill.
+
+    Args:
+      drafter: for its bounds.
+      widths: the ladder wished for, in any order.
+      trunk: most committed tokens that a round takes in.
+    """
     slots = trunk + drafter.bounds.nodes
     rungs = sorted({min(width, slots) for width in widths} | {trunk})
     if rungs[-1] < slots:
@@ -96,7 +102,7 @@ def decode_plan(
 
 
 def prompt_plan(widths: tuple[int, ...]) -> Plan:
-    """The plan of rounds that take prompts in."""
+    """The plan of rounds that take prompts in, in chunks of these widths."""
     return Plan(widths=tuple(sorted(widths)), trunk=max(widths), decoding=False)
 
 
@@ -112,9 +118,12 @@ def run(
     Args:
       parts: target, drafter, verifier; static.
       plan: static shape.
-      params: {"target": ..., "drafter": ...}.
+      params: {"target", "drafter", "verifier"}.
       state: before the round; its cache should be donated by the caller's jit.
       sampling: parameters of the rows.
+
+    Returns:
+      The state after it.
     """
     view = _view(state, sampling)
     count, ready = _trunk_size(plan, state)
@@ -140,7 +149,9 @@ def run(
     length = plan.trunk + depth
     outcome = _complete(verdict.outcome, scored, top_ids, length, state, tree)
     verdict = verdict._replace(outcome=outcome)
-    rows = parts.target.select(scored.rows, outcome.path_slot)
+    rows = scored.rows
+    if plan.decoding and parts.drafter.bounds.branching > 1:
+        rows = parts.target.select(rows, outcome.path_slot)  # A chain lies in order.
 
     cache = parts.target.commit(state.cache, rows, state.num_cached, outcome.num_path)
     after = _advance(state, cache, verdict, tree, sampling)

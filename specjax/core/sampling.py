@@ -12,6 +12,15 @@ from specjax.core import noise
 NO_ID = -1
 MAX_STOP_IDS = 16
 MAX_BIASES = 64
+_INTEGERS = ("max_new_tokens", "min_new_tokens", "top_k", "seed")
+_FLOATS = (
+    "temperature",
+    "top_p",
+    "min_p",
+    "repetition_penalty",
+    "presence_penalty",
+    "frequency_penalty",
+)
 
 
 @jax.tree_util.register_dataclass
@@ -21,7 +30,8 @@ class Grammar:
 
     Attributes:
       shared: dict with ``next`` i32[Q, V], the state after a token, -1 where the
-        token is not allowed. Every reachable state must allow some token.
+        token is not allowed. Every reachable state must allow some token; one that
+        allows none is stayed in. A stop id ends a row only where it is allowed.
       start: i32[B], state of each row before its first new token.
     """
 
@@ -90,23 +100,34 @@ class SamplingOptions:
     seed: int = 0
 
     def validate(self, vocab_size: int) -> None:
-        """Raises ValueError naming the argument that is out of range."""
-        finite = [
-            "temperature",
-            "top_p",
-            "min_p",
-            "repetition_penalty",
-            "presence_penalty",
-            "frequency_penalty",
-        ]
-        for name in finite:
+        """Checks all values, by name of the argument.
+
+        Args:
+          vocab_size: V, what ids must be below.
+
+        Raises:
+          ValueError: a value is out of range.
+          TypeError: a number is of the wrong kind.
+        """
+        self._check_numbers()
+        self._check_ids(vocab_size)
+
+    def _check_numbers(self) -> None:
+        for name in _INTEGERS:
+            if not hasattr(getattr(self, name), "__index__"):
+                got = getattr(self, name)
+                raise TypeError(f"{name} must be an integer, got {got!r}")
+        for name in _FLOATS:
+            if not hasattr(getattr(self, name), "__float__"):
+                got = getattr(self, name)
+                raise TypeError(f"{name} must be a number, got {got!r}")
             if not np.isfinite(getattr(self, name)):
                 raise ValueError(f"{name} must be finite, got {getattr(self, name)}")
         rules = (
             ("max_new_tokens", self.max_new_tokens >= 1, "at least 1"),
             ("min_new_tokens", self.min_new_tokens >= 0, "at least 0"),
             ("temperature", self.temperature >= 0, "0 (greedy) or more"),
-            ("top_k", self.top_k >= 0, "0 (off) or more"),
+            ("top_k", 0 <= self.top_k < 2**31, "0 (off) or more, below 2**31"),
             ("top_p", 0 < self.top_p <= 1, "in (0, 1], 1 is off"),
             ("min_p", 0 <= self.min_p <= 1, "in [0, 1], 0 is off"),
             ("repetition_penalty", self.repetition_penalty > 0, "above 0, 1 is off"),
@@ -122,6 +143,8 @@ class SamplingOptions:
                 f"min_new_tokens must be at most max_new_tokens="
                 f"{self.max_new_tokens}, got {self.min_new_tokens}"
             )
+
+    def _check_ids(self, vocab_size: int) -> None:
         for name, ids in (
             ("logit_bias", self.logit_bias),
             ("banned_ids", self.banned_ids),
@@ -134,7 +157,9 @@ class SamplingOptions:
                     )
         for token, bias in self.logit_bias.items():
             if np.isnan(bias) or bias == np.inf:
-                raise ValueError(f"logit_bias of id {token} is {bias}")
+                raise ValueError(
+                    f"logit_bias of id {token} is {bias}, expected a number or -inf"
+                )
         biases = len(self.logit_bias) + len(self.banned_ids)
         if biases > MAX_BIASES:
             raise ValueError(

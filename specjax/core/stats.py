@@ -15,6 +15,8 @@ from specjax.core import tree as tree_lib
 class Stats:
     """Counts of each row since its prompt was absorbed.
 
+    D is the drafter's depth here, Z its sources, W the widths of the ladder.
+
     Attributes:
       target_calls: i32[B], rounds in which the row emitted, the one that ends the
         prompt left out.
@@ -36,7 +38,13 @@ class Stats:
 
 
 def zeros(rows: int, drafter: contracts.Drafter, rungs: int) -> Stats:
-    """Counters at zero."""
+    """Counters at zero.
+
+    Args:
+      rows: B.
+      drafter: for its depth and sources.
+      rungs: W.
+    """
 
     def blank(*shape: int) -> jax.Array:
         return jnp.zeros((rows, *shape), jnp.int32)

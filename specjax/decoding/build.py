@@ -26,7 +26,7 @@ class Generation(NamedTuple):
     Attributes:
       tokens: i32[B, M], new tokens, stop id included; past ``num_new`` they are 0.
       num_new: i32[B].
-      finish: i32[B], 1 stopped at a stop id, 2 out of length.
+      finish: i32[B], 1 stopped at a stop id (or idle), 2 out of length.
       log_prob: f32[B, M], of the new tokens under the target's own logits.
       stats: counters of each row.
     """
@@ -157,7 +157,9 @@ def build(
       prompt_widths: chunks that prompts go in by.
 
     Raises:
-      ValueError: ``max_new_tokens`` is below 1, or verifier and drafter don't fit.
+      ValueError: ``max_new_tokens`` or a width is below 1, or verifier and drafter
+        don't fit.
+      TypeError: ``drafter`` is neither a Drafter nor an Equipped.
     """
     if max_new_tokens < 1:
         raise ValueError(f"max_new_tokens must be at least 1, got {max_new_tokens}")
@@ -178,6 +180,9 @@ def sampling(rows: int, **options) -> sampling_lib.Sampling:
     Args:
       rows: B.
       **options: fields of ``SamplingOptions``: temperature, top_k, top_p, ...
+
+    Raises:
+      ValueError: a value is out of range.
     """
     chosen = sampling_lib.SamplingOptions(**options)
     chosen.validate(vocab_size=2**31 - 1)

@@ -52,7 +52,12 @@ class Programs:
         return self._run(programs.decode, state=state, sampling=sampling, limit=limit)
 
     def lower(self, function, **arguments):
-        """The lowered program, for looking at its HLO."""
+        """The lowered program, for looking at its HLO.
+
+        Args:
+          function: ``programs.prompt`` or ``programs.decode``.
+          **arguments: those after ``params``, as arrays or their shapes.
+        """
         bound = functools.partial(function, self.recipe)
         jitted = jax.jit(bound, donate_argnames=("state",))
         return jitted.lower(params=self.params, **arguments)

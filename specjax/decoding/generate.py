@@ -5,6 +5,7 @@ from typing import Any
 
 from specjax import checkpoints
 from specjax.decoding import engine as engine_lib
+from specjax.decoding import request
 from specjax.decoding import result as result_lib
 
 _MOST = 4
@@ -26,7 +27,7 @@ def _engine(lm, drafter, max_context) -> engine_lib.Engine:
 
 def generate(
     lm: checkpoints.LanguageModel,
-    prompt: engine_lib.Prompt | list[engine_lib.Prompt],
+    prompt: request.Prompt | list[request.Prompt],
     *,
     drafter: Any = None,
     max_context: int | None = None,
@@ -40,17 +41,31 @@ def generate(
       drafter: what drafts; ``none()`` by default.
       max_context: positions to hold; by default what the request needs.
       **options: see ``Engine.generate``.
+
+    Returns:
+      A Result, or a list of them for a batch or for several samples.
+
+    Raises:
+      ValueError: see ``Engine`` and ``Engine.generate``.
     """
     return _engine(lm, drafter, max_context).generate(prompt, **options)
 
 
 def stream(
     lm: checkpoints.LanguageModel,
-    prompt: engine_lib.Prompt,
+    prompt: request.Prompt,
     *,
     drafter: Any = None,
     max_context: int | None = None,
     **options: Any,
 ) -> engine_lib.Stream:
-    """Like ``generate`` for one prompt, as an iterator of (text, tokens)."""
+    """Like ``generate`` for one prompt, as an iterator of (text, tokens).
+
+    Args:
+      lm, prompt, drafter, max_context: see ``generate``.
+      **options: see ``Engine.stream``.
+
+    Returns:
+      An iterator, whose ``result()`` gives the Result so far.
+    """
     return _engine(lm, drafter, max_context).stream(prompt, **options)

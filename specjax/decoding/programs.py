@@ -20,7 +20,7 @@ from specjax.core import sampling as sampling_lib
 from specjax.core import stats as stats_lib
 
 WIDTHS = (1, 4, 16)
-PROMPT_WIDTHS = (16, 64, 256)
+PROMPT_WIDTHS = (16, 64, 128)
 
 
 class Recipe(NamedTuple):
@@ -50,8 +50,8 @@ def recipe(
       prompt_widths: chunks that prompts go in by.
 
     Raises:
-      ValueError: the verifier needs laws that the drafter does not give, or a width
-        is below 1.
+      ValueError: the verifier needs laws that the drafter does not give or tests
+        fewer children of a node than it proposes, or a width is below 1.
     """
     if verifier.needs_laws and drafter.bounds.nodes and not drafter.needs.laws:
         raise ValueError(
@@ -67,7 +67,9 @@ def recipe(
         )
     for name, values in (("widths", widths), ("prompt_widths", prompt_widths)):
         if not values or min(values) < 1:
-            raise ValueError(f"{name} must be positive, got {values}")
+            raise ValueError(
+                f"{name} must be positive, one or more integers, got {values}"
+            )
     return Recipe(
         parts=round_lib.Parts(target, drafter, verifier),
         decode_plan=round_lib.decode_plan(drafter, tuple(widths), trunk=1),
@@ -81,6 +83,12 @@ def blank(
     """An empty state of ``rows`` rows that have nothing to do.
 
     No two leaves share a buffer, so the state can be donated.
+
+    Args:
+      recipe: static.
+      params: {"target", "drafter", "verifier"}.
+      rows: B, static.
+      capacity: S, slots of history and cache, static.
     """
     vocab = recipe.parts.target.vocab_size
 
@@ -124,8 +132,12 @@ def prompt(
       params: {"target", "drafter", "verifier"}.
       state: blank, or left by an earlier turn.
       tokens: i32[B, S], whole conversations, padded on the right.
-      lengths: i32[B]; 0 leaves a row idle.
+      lengths: i32[B]; 0 leaves a row idle. A row without room for a new token ends
+        at once, out of length.
       sampling: parameters of the rows.
+
+    Returns:
+      The state after the first new token of each row.
     """
     state = _resume(recipe, state, tokens, lengths, sampling)
 
@@ -149,7 +161,18 @@ def decode(
     sampling: sampling_lib.Sampling,
     limit: jax.Array,
 ) -> round_lib.State:
-    """Runs rounds until every row has finished, at most ``limit`` i32[] of them."""
+    """Runs rounds until every row has finished or ``limit`` is reached.
+
+    Args:
+      recipe: static.
+      params: {"target", "drafter", "verifier"}.
+      state: left by ``prompt``, or by an earlier ``decode``.
+      sampling: parameters of the rows.
+      limit: i32[], most rounds.
+
+    Returns:
+      The state after them.
+    """
 
     def going(carry):
         count, state = carry
@@ -172,6 +195,9 @@ def _resume(recipe, state, tokens, lengths, sampling) -> round_lib.State:
     # The last token is always scored again: its logits give the next one.
     num_cached = jnp.minimum(state.num_cached, jnp.minimum(known, lengths - 1))
     num_cached = jnp.maximum(num_cached, 0)
+    room = jnp.minimum(sampling.max_new_tokens, capacity - lengths)
+    finish = jnp.where(room > 0, round_lib.RUNNING, round_lib.OUT_OF_LENGTH)
+    finish = jnp.where(lengths > 0, finish, round_lib.STOPPED).astype(jnp.int32)
     target = recipe.parts.target
     return dataclasses.replace(
         state,
@@ -181,8 +207,6 @@ def _resume(recipe, state, tokens, lengths, sampling) -> round_lib.State:
         processors=processors_lib.start(history, sampling, target.vocab_size),
         log_prob=jnp.zeros_like(state.log_prob),
         rounds=jnp.zeros_like(state.rounds),
-        finish=jnp.where(lengths > 0, round_lib.RUNNING, round_lib.STOPPED).astype(
-            jnp.int32
-        ),
+        finish=finish,
         stats=jax.tree.map(jnp.zeros_like, state.stats),
     )

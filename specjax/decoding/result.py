@@ -68,7 +68,12 @@ class Result:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Timing:
-    """Seconds of one call and where it ran."""
+    """What one call took; the rows of a batch share it.
+
+    Attributes:
+      prefill, decode, compile: seconds.
+      programs: compiled by the engine so far.
+    """
 
     prefill: float
     decode: float
@@ -127,7 +132,20 @@ def make(
     seed: int,
     sample: int,
 ) -> Result:
-    """The result of one row, cut to its first ``num_tokens`` new tokens."""
+    """The result of one row, cut to its first ``num_tokens`` new tokens.
+
+    Args:
+      fetched: the batch.
+      row: which of its rows.
+      text: of the new tokens, without stop id or stop string.
+      num_tokens: new tokens up to the earliest stop.
+      finish_reason: why the row ended.
+      timing: of the call.
+      recipe_widths: the ladder, for ``rounds_per_width``.
+      sources: of the drafter, for the counts by source.
+      names: {"model", "drafter", "device"}.
+      seed, sample: of the noise.
+    """
     stats = jax.tree.map(lambda leaf: leaf[row], fetched.stats)
     calls = int(stats.target_calls)
     later = max(num_tokens - 1, 0)

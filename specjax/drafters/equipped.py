@@ -23,7 +23,11 @@ class Equipped(NamedTuple):
 
 
 def equip(drafter: "contracts.Drafter | Equipped") -> Equipped:
-    """Wraps a drafter without weights; passes an equipped one through."""
+    """Wraps a drafter without weights; passes an equipped one through.
+
+    Raises:
+      TypeError: it is neither.
+    """
     if isinstance(drafter, Equipped):
         return drafter
     if isinstance(drafter, contracts.Drafter):

@@ -16,7 +16,6 @@ from specjax.models import model as model_lib
 from specjax.verify.exact import exact
 
 _USUAL_CAPACITY = 4096
-_DTYPES = ("float32", "bfloat16", "float16")
 
 
 def describe(
@@ -33,8 +32,9 @@ def describe(
     Raises:
       ValueError: the type is not known, or the capacity not within the context.
     """
-    if dtype not in _DTYPES:
-        raise ValueError(f"dtype must be one of {', '.join(_DTYPES)}, got {dtype!r}")
+    if dtype not in checkpoints.DTYPES:
+        known = ", ".join(checkpoints.DTYPES)
+        raise ValueError(f"dtype must be one of {known}, got {dtype!r}")
     config = inspection.config
     facts = [("tensors", str(len(inspection.shapes)))]
     if config is not None:

@@ -19,6 +19,7 @@ from specjax.core import history as history_lib
 from specjax.core import noise, processors
 from specjax.core import sampling as sampling_lib
 from specjax.core import tree as tree_lib
+from specjax.decoding import request
 from specjax.models import model as model_lib
 
 _SMALLEST = 64  # texts are padded to powers of two from here
@@ -57,7 +58,7 @@ def margin(
       prompt: ids.
       common: new tokens that both outputs share.
       tokens: the two that differ.
-      sampling: fields of ``SamplingOptions``.
+      sampling: as in ``plan.Plan``; ``stop`` has no say.
       sample: index of the sample.
 
     Returns:
@@ -78,12 +79,10 @@ def scores(
     sample: int = 0,
 ) -> np.ndarray:
     """Scores f32[V] of the token after a prompt and new tokens, as in ``margin``."""
-    known = {field.name for field in dataclasses.fields(sampling_lib.SamplingOptions)}
-    given = {key: value for key, value in sampling.items() if key in known}
-    stops = set(given.pop("stop_token_ids", ()))
-    if not sampling.get("ignore_eos", False):
-        stops |= set(lm.stop_ids)
-    chosen = sampling_lib.SamplingOptions(**given, stop_token_ids=tuple(sorted(stops)))
+    apart = ("stop", "ignore_eos")
+    given = {name: value for name, value in sampling.items() if name not in apart}
+    ignore_eos = sampling.get("ignore_eos", False)
+    chosen = request.sampling_options(lm, given, ignore_eos=ignore_eos)
     text = [*prompt, *common]
     size = max(_SMALLEST, 1 << (len(text) - 1).bit_length())
     padded = np.zeros((1, size), np.int32)

@@ -4,13 +4,15 @@ import dataclasses
 
 import numpy as np
 
+ROPE_KINDS = ("default", "linear", "llama3", "yarn")
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RopeScaling:
     """How rotary frequencies are stretched beyond the trained context.
 
     Attributes:
-      kind: "default", "linear", "llama3" or "yarn".
+      kind: one of ``ROPE_KINDS``.
       factor: stretch.
       low_freq_factor, high_freq_factor: bounds of the llama3 ramp.
       beta_fast, beta_slow: bounds of the yarn ramp, in rotations.
@@ -99,10 +101,10 @@ class ModelConfig:
             raise ValueError(
                 f"activation must be silu or gelu_tanh, got {self.activation}"
             )
-        if self.rope_scaling.kind not in ("default", "linear", "llama3", "yarn"):
+        if self.rope_scaling.kind not in ROPE_KINDS:
             raise ValueError(
-                f"rope_scaling {self.rope_scaling.kind!r} is not known; known are "
-                "default, linear, llama3, yarn"
+                f"rope_scaling must be of a kind of {', '.join(ROPE_KINDS)}, got "
+                f"{self.rope_scaling.kind!r}"
             )
 
     @property

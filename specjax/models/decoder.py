@@ -39,7 +39,7 @@ class KVCache(NamedTuple):
     v: tuple[jax.Array, ...] | jax.Array
 
 
-class Trunk(NamedTuple):
+class Shared(NamedTuple):
     """What every layer of one forward shares."""
 
     length: jax.Array  # i32[B], cached positions
@@ -72,7 +72,7 @@ class Layer(nn.Module):
         Args:
           x: f[B, N, E].
           cos, sin: f32[B, N, D / 2].
-          shared: Trunk.
+          shared: what all layers share.
           k_cache, v_cache: f[B, G, S, D], or stacked with ``layer``.
           window: int or i32[], 0 for none.
           layer: i32[] into stacked caches, or None.
@@ -159,7 +159,15 @@ def init_cache(
     dtype: jnp.dtype,
     scanned: bool,
 ) -> KVCache:
-    """An empty cache for ``rows`` sequences of up to ``capacity`` positions."""
+    """An empty cache.
+
+    Args:
+      config: of the model.
+      rows: B.
+      capacity: S, most positions.
+      dtype: of keys and values.
+      scanned: whether layers are stacked.
+    """
     shape = (rows, config.num_kv_heads, capacity, config.head_size)
     if scanned:
         stacked = (config.num_layers, *shape)
@@ -203,7 +211,7 @@ def forward(
     cos, sin, mask = jax.lax.optimization_barrier(
         (cos, sin, tree_lib.ancestor_mask(tree))
     )
-    shared = Trunk(start, tree.depth, mask)
+    shared = Shared(start, tree.depth, mask)
     layers = params["layers"]
     if isinstance(layers, dict):
         x, outputs, rows = _scanned(
@@ -298,17 +306,46 @@ def commit(
       start: i32[B].
       count: i32[B].
     """
-    first = jax.tree.leaves(cache)[0]
-    slots, length = first.shape[-2], jax.tree.leaves(rows)[0].shape[-2]
+    batch, slots = start.shape[0], jax.tree.leaves(cache)[0].shape[-2]
+    length = jax.tree.leaves(rows)[0].shape[-2]
+    if batch == 1 and length <= slots:
+        return jax.tree.map(
+            lambda buffer, new: _write_window(buffer, new, start[0], count[0]),
+            cache,
+            rows,
+        )
     step = jnp.arange(length, dtype=jnp.int32)[None]
     at = jnp.where(step < count[:, None], start[:, None] + step, slots)  # i32[B, L]
 
     def write(buffer, new):  # f[B, G, S, D], f[B, G, L, D]
         return jax.vmap(lambda b, i, n: b.at[:, i].set(n, mode="drop"))(buffer, at, new)
 
-    if first.ndim == 5:
+    if jax.tree.leaves(cache)[0].ndim == 5:
         write = jax.vmap(write)
     return jax.tree.map(write, cache, rows)
+
+
+def _write_window(
+    buffer: jax.Array, new: jax.Array, start: jax.Array, count: jax.Array
+) -> jax.Array:
+    """``commit`` of a batch of one: rewrites a window of L slots in place.
+
+    On CPU a scatter is a loop over its rows; this is three copies of L rows. Near the
+    end of the buffer the window begins before ``start`` and the rows are shifted.
+    """
+    length = new.shape[-2]
+    begin = jnp.clip(start, 0, buffer.shape[-2] - length)
+    shift = jnp.minimum(start - begin, length)
+    spare = [(0, 0)] * (new.ndim - 2) + [(length, 0), (0, 0)]
+    moved = jax.lax.dynamic_slice_in_dim(
+        jnp.pad(new, spare), length - shift, length, axis=-2
+    )
+    source = jnp.arange(length, dtype=jnp.int32) - shift
+    inside = (source >= 0) & (source < count)
+    window = jax.lax.dynamic_slice_in_dim(buffer, begin, length, axis=-2)
+    shape = (1,) * (new.ndim - 2) + (length, 1)
+    blended = jnp.where(inside.reshape(shape), moved, window)
+    return jax.lax.dynamic_update_slice_in_dim(buffer, blended, begin, axis=-2)
 
 
 def pad(rows: KVCache, slots: int) -> KVCache:
@@ -343,7 +380,7 @@ def init_params(
     angle = jnp.zeros((1, 1, half), jnp.float32)
     empty = jnp.zeros((1, config.num_kv_heads, 1, config.head_size), dtype)
     none = jnp.zeros((1,), jnp.int32)
-    shared = Trunk(none, none[:, None], jnp.ones((1, 1, 1), jnp.bool_))
+    shared = Shared(none, none[:, None], jnp.ones((1, 1, 1), jnp.bool_))
 
     def layer(key):
         made = Layer(config).init(key, x, angle, angle, shared, empty, empty, 0)

@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 
 from specjax.models import config as config_lib
-from specjax.models import rope
+from specjax.models import metadata as metadata_lib
+from specjax.models import rope_scaling
 
 _ACTIVATIONS = {
     "silu": "silu",
@@ -146,23 +147,25 @@ def from_hf(config_json: Mapping[str, Any]) -> config_lib.ModelConfig:
         )
     family = _HF[name]
     _refuse_hf(raw, family)
-    layers = _integer(raw, "num_hidden_layers")
-    heads = _integer(raw, "num_attention_heads")
-    embed = _integer(raw, "hidden_size")
-    head_size = _integer(raw, "head_dim", family.head_size or embed // heads)
-    theta, scaling, local_theta = _hf_rope(raw, family)
+    layers = metadata_lib.integer(raw, "num_hidden_layers")
+    heads = metadata_lib.integer(raw, "num_attention_heads")
+    embed = metadata_lib.integer(raw, "hidden_size")
+    head_size = metadata_lib.integer(
+        raw, "head_dim", family.head_size or embed // heads
+    )
+    theta, scaling, local_theta = rope_scaling.from_hf(raw, family.rope_theta)
     bias = bool(raw.get("attention_bias", False))
     scalar = raw.get("query_pre_attn_scalar", 256) if family.gemma else None
     return _checked(
         family=name,
-        vocab_size=_integer(raw, "vocab_size"),
+        vocab_size=metadata_lib.integer(raw, "vocab_size"),
         embed_size=embed,
         num_layers=layers,
         num_heads=heads,
-        num_kv_heads=_integer(raw, "num_key_value_heads", heads),
+        num_kv_heads=metadata_lib.integer(raw, "num_key_value_heads", heads),
         head_size=head_size,
-        mlp_size=_integer(raw, "intermediate_size"),
-        max_context=_integer(raw, "max_position_embeddings"),
+        mlp_size=metadata_lib.integer(raw, "intermediate_size"),
+        max_context=metadata_lib.integer(raw, "max_position_embeddings"),
         norm_eps=float(raw.get("rms_norm_eps", family.norm_eps)),
         rope_theta=theta,
         rope_scaling=scaling,
@@ -222,11 +225,11 @@ def from_gguf(
             )
     name = _GGUF[arch]
     family = _HF[name]
-    layers = _integer(raw, "block_count")
-    heads = _integer(raw, "attention.head_count")
-    embed = _integer(raw, "embedding_length")
-    head_size = _integer(raw, "attention.key_length", embed // heads)
-    if _integer(raw, "rope.dimension_count", head_size) != head_size:
+    layers = metadata_lib.integer(raw, "block_count")
+    heads = metadata_lib.integer(raw, "attention.head_count")
+    embed = metadata_lib.integer(raw, "embedding_length")
+    head_size = metadata_lib.integer(raw, "attention.key_length", embed // heads)
+    if metadata_lib.integer(raw, "rope.dimension_count", head_size) != head_size:
         raise ValueError(
             f"GGUF: {arch}.rope.dimension_count must be the head size {head_size} "
             f"(partial rotation is not supported), got {raw['rope.dimension_count']}"
@@ -238,17 +241,17 @@ def from_gguf(
         local_theta = float(raw.get("rope.freq_base_swa", 10000.0))
     return _checked(
         family=name,
-        vocab_size=_integer(raw, "vocab_size", len(tokens) or None),
+        vocab_size=metadata_lib.integer(raw, "vocab_size", len(tokens) or None),
         embed_size=embed,
         num_layers=layers,
         num_heads=heads,
-        num_kv_heads=_integer(raw, "attention.head_count_kv", heads),
+        num_kv_heads=metadata_lib.integer(raw, "attention.head_count_kv", heads),
         head_size=head_size,
-        mlp_size=_integer(raw, "feed_forward_length"),
-        max_context=_integer(raw, "context_length"),
+        mlp_size=metadata_lib.integer(raw, "feed_forward_length"),
+        max_context=metadata_lib.integer(raw, "context_length"),
         norm_eps=float(raw.get("attention.layer_norm_rms_epsilon", family.norm_eps)),
         rope_theta=theta,
-        rope_scaling=_gguf_scaling(raw, head_size, theta, rope_factors),
+        rope_scaling=rope_scaling.from_gguf(raw, head_size, theta, rope_factors),
         local_rope_theta=local_theta,
         windows=_gguf_windows(raw, name, layers) if family.gemma else (),
         tied_head=tied_head,
@@ -273,16 +276,6 @@ def _checked(**fields: Any) -> config_lib.ModelConfig:
             f"config: head size must be even to rotate, got {fields['head_size']}"
         )
     return config_lib.ModelConfig(**fields)
-
-
-def _integer(raw: Mapping[str, Any], key: str, default: int | None = None) -> int:
-    value = raw.get(key, default)
-    if isinstance(value, list) and value and len(set(value)) == 1:
-        value = value[0]  # GGUF: one number a layer, all the same.
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        got = "nothing" if value is None else repr(value)
-        raise ValueError(f"config: {key} must be a positive integer, got {got}")
-    return value
 
 
 def _refuse_hf(raw: Mapping[str, Any], family: _Family) -> None:
@@ -327,7 +320,7 @@ def _hf_windows(raw: Mapping[str, Any], name: str, layers: int) -> tuple[int, ..
         window = 0
     if not family.sliding or not window:
         return ()
-    window = _integer({"sliding_window": window}, "sliding_window")
+    window = metadata_lib.integer({"sliding_window": window}, "sliding_window")
     kinds = raw.get("layer_types")
     if kinds is None:
         sliding = _old_sliding_layers(raw, name, layers)
@@ -348,7 +341,7 @@ def _old_sliding_layers(raw, name: str, layers: int) -> list[bool]:
     if name == "gemma2":
         return [i % 2 == 0 for i in range(layers)]
     if name == "gemma3_text":
-        pattern = _integer(raw, "sliding_window_pattern", 6)
+        pattern = metadata_lib.integer(raw, "sliding_window_pattern", 6)
         return [(i + 1) % pattern != 0 for i in range(layers)]
     if name.startswith("qwen"):
         first = raw.get("max_window_layers", 28)
@@ -356,100 +349,9 @@ def _old_sliding_layers(raw, name: str, layers: int) -> list[bool]:
     return [True] * layers
 
 
-def _hf_rope(raw, family: _Family):
-    """(theta, scaling, theta of sliding layers or None)."""
-    local_theta = None
-    new = raw.get("rope_parameters")
-    if new is None:
-        theta = float(raw.get("rope_theta", family.rope_theta))
-        scaling = raw.get("rope_scaling") or {}
-        if raw["model_type"] == "gemma3_text":
-            local_theta = float(raw.get("rope_local_base_freq", 10000.0))
-    elif "full_attention" in new or "sliding_attention" in new:
-        scaling = new.get("full_attention") or {}
-        local = new.get("sliding_attention") or {}
-        theta = float(scaling.get("rope_theta", family.rope_theta))
-        local_theta = float(local.get("rope_theta", 10000.0))
-        if _hf_scaling(local, raw) != config_lib.RopeScaling():
-            raise ValueError(
-                f"config: rope_parameters of sliding_attention must be unscaled, got "
-                f"{local}"
-            )
-    else:
-        scaling = new
-        theta = float(new.get("rope_theta", raw.get("rope_theta", family.rope_theta)))
-    return theta, _hf_scaling(scaling, raw), local_theta
-
-
-def _hf_scaling(scaling: Mapping[str, Any], raw) -> config_lib.RopeScaling:
-    kind = scaling.get("rope_type", scaling.get("type", "default"))
-    if kind not in ("default", "linear", "llama3", "yarn"):
-        raise ValueError(
-            f"config: rope_scaling type must be default, linear, llama3 or yarn, got "
-            f"{kind!r}"
-        )
-    if scaling.get("partial_rotary_factor", 1.0) != 1.0:
-        raise ValueError(
-            "config: partial_rotary_factor must be 1 (whole heads rotate), got "
-            f"{scaling['partial_rotary_factor']}"
-        )
-    if kind == "default":
-        return config_lib.RopeScaling()
-    factor = _positive(scaling, "factor")
-    if kind == "linear":
-        return config_lib.RopeScaling(kind=kind, factor=factor)
-    original = int(
-        scaling.get("original_max_position_embeddings")
-        or raw.get("original_max_position_embeddings")
-        or _integer(raw, "max_position_embeddings")
-    )
-    if kind == "llama3":
-        return config_lib.RopeScaling(
-            kind=kind,
-            factor=factor,
-            low_freq_factor=_positive(scaling, "low_freq_factor"),
-            high_freq_factor=_positive(scaling, "high_freq_factor"),
-            original_context=original,
-        )
-    if scaling.get("truncate", True) is not True:
-        raise ValueError("config: yarn with truncate = false is not supported")
-    return config_lib.RopeScaling(
-        kind=kind,
-        factor=factor,
-        beta_fast=float(scaling.get("beta_fast") or 32.0),
-        beta_slow=float(scaling.get("beta_slow") or 1.0),
-        original_context=original,
-        attention_factor=_hf_attention_factor(scaling, factor),
-    )
-
-
-def _hf_attention_factor(scaling: Mapping[str, Any], factor: float) -> float | None:
-    given = scaling.get("attention_factor")
-    if given is not None:
-        return float(given)
-    over, under = scaling.get("mscale"), scaling.get("mscale_all_dim")
-    if not (over and under):
-        return None
-
-    def scale(weight: float) -> float:
-        return 0.1 * weight * math.log(factor) + 1.0 if factor > 1 else 1.0
-
-    return scale(over) / scale(under)
-
-
-def _positive(scaling: Mapping[str, Any], key: str) -> float:
-    value = scaling.get(key)
-    if isinstance(value, bool) or not isinstance(value, int | float) or value <= 0:
-        raise ValueError(
-            f"config: rope scaling needs a positive {key}, got {value!r} in "
-            f"{dict(scaling)}"
-        )
-    return float(value)
-
-
 def _gguf_windows(raw, name: str, layers: int) -> tuple[int, ...]:
     """Of Gemma; files of other families have no window that is in use."""
-    window = _integer(raw, "attention.sliding_window")
+    window = metadata_lib.integer(raw, "attention.sliding_window")
     pattern = raw.get("attention.sliding_window_pattern")
     if isinstance(pattern, list):
         sliding = [bool(x) for x in pattern]
@@ -463,61 +365,6 @@ def _gguf_windows(raw, name: str, layers: int) -> tuple[int, ...]:
             f"{len(sliding)}"
         )
     return tuple(window if slides else 0 for slides in sliding)
-
-
-def _gguf_scaling(raw, head_size: int, theta: float, rope_factors):
-    kind = raw.get("rope.scaling.type", "none")
-    if rope_factors is not None:
-        if kind not in ("none", "llama3"):
-            raise ValueError(
-                f"GGUF: rope_freqs.weight beside rope.scaling.type {kind!r} is not "
-                "supported"
-            )
-        return _llama3_from_factors(raw, head_size, theta, np.asarray(rope_factors))
-    if kind == "none":
-        old = raw.get("rope.scale_linear", 1.0)
-        if old == 1.0:
-            return config_lib.RopeScaling()
-        return config_lib.RopeScaling(kind="linear", factor=float(old))
-    factor = _positive(raw, "rope.scaling.factor")
-    if kind == "linear":
-        return config_lib.RopeScaling(kind="linear", factor=factor)
-    if kind != "yarn":
-        raise ValueError(
-            f"GGUF: rope.scaling.type must be none, linear or yarn, got {kind!r}"
-        )
-    base = float(raw.get("rope.scaling.attn_factor", 1.0))
-    stretch = 0.1 * math.log(factor) + 1.0 if factor > 1 else 1.0
-    return config_lib.RopeScaling(
-        kind="yarn",
-        factor=factor,
-        beta_fast=float(raw.get("rope.scaling.yarn_beta_fast", 32.0)),
-        beta_slow=float(raw.get("rope.scaling.yarn_beta_slow", 1.0)),
-        original_context=_integer(raw, "rope.scaling.original_context_length"),
-        attention_factor=base * stretch,
-    )
-
-
-def _llama3_from_factors(raw, head_size: int, theta: float, factors: np.ndarray):
-    """Finds the llama3 ramp that a table of factors came from, or refuses it."""
-    original = raw.get("rope.scaling.original_context_length", 8192)
-    if factors.shape == (head_size // 2,):
-        scaling = config_lib.RopeScaling(
-            kind="llama3",
-            factor=float(factors.max()),
-            low_freq_factor=1.0,
-            high_freq_factor=4.0,
-            original_context=int(original),
-        )
-        plain, _ = rope.frequencies(head_size, theta, config_lib.RopeScaling())
-        scaled, _ = rope.frequencies(head_size, theta, scaling)
-        if np.allclose(plain / scaled, factors, rtol=1e-4):
-            return scaling
-    raise ValueError(
-        "GGUF: rope_freqs.weight is not a Llama 3 ramp (low 1, high 4, original "
-        f"context {original}) for head size {head_size} and base {theta}; such "
-        "tables are not supported"
-    )
 
 
 def _gguf_query_scale(name, layers, embed, heads, head_size) -> float | None:

@@ -198,6 +198,9 @@ def draw_without_replacement(
     Returns:
       i32[B, count].
 
+    Raises:
+      ValueError: ``count`` is out of range.
+
     Source: Kool et al. 2019, "Stochastic beams and where to find them", section 2.
     """
     vocab_size = law.shape[1]

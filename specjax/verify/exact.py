@@ -53,10 +53,9 @@ def exact() -> contracts.Verifier:
     test of distinct deterministic candidates (EAGLE-2, SpecInfer with point
     masses), equal token for token to plain decoding by construction.
     """
-
-    def verify(head, hidden, tree, view, ready, depth):
-        return walk.walk(_rule, head, hidden, tree, view, ready, depth)
-
     return contracts.Verifier(
-        verify=verify, lossless=True, same_tokens=True, needs_laws=False
+        verify=functools.partial(walk.walk, _rule),
+        lossless=True,
+        same_tokens=True,
+        needs_laws=False,
     )

@@ -76,9 +76,13 @@ def walk(
       head: hidden f[B, E] -> logits f32[B, V].
       hidden: f[B, N, E].
       tree: what was scored.
-      view: history, sampling, processors and room of each row.
+      view: history, sampling, processors, room and rounds of each row.
       ready: bool[B], rows that emit.
       depth: most drafts on a path, static.
+
+    Returns:
+      The outcome, its path and tokens over all N slots, and the processors moved on
+      by what was emitted.
     """
     slot = jnp.arange(tree.slots, dtype=jnp.int32)[None, :]
     end = jnp.maximum(tree.num_trunk - 1, 0)

@@ -74,6 +74,7 @@ def speculate(
     parts = round_lib.Parts(model, inner, exact())
     decode_plan = round_lib.decode_plan(inner, _WIDTHS, trunk=max(_WIDTHS))
     prompt_plan = round_lib.prompt_plan(_PROMPT_WIDTHS)
+    rungs = len(decode_plan.widths)
     bounds = contracts.Bounds(nodes=max_draft, depth=max_draft, branching=1)
 
     def inner_params(params):
@@ -86,34 +87,6 @@ def speculate(
             cache=model.init(rows, capacity),
             num_cached=jnp.zeros((rows,), jnp.int32),
             drafter=inner.init(inner_params(params), rows, capacity),
-        )
-
-    def follow(state, view, history) -> round_lib.State:
-        """The inner decoder, cut back to what ``history`` confirms."""
-        known = history_lib.common_prefix(state.history, history)
-        num_cached = jnp.minimum(state.num_cached, known)
-        rows, slots = history.tokens.shape
-        idle = view.room <= 1
-        return round_lib.State(
-            history=history,
-            cache=model.rewind(state.cache, num_cached),
-            num_cached=num_cached,
-            drafter=state.drafter,
-            processors=view.processors,
-            log_prob=jnp.zeros((rows, slots), jnp.float32),
-            rounds=jnp.zeros((rows,), jnp.int32),
-            finish=jnp.where(idle, round_lib.STOPPED, round_lib.RUNNING).astype(
-                jnp.int32
-            ),
-            stats=stats_lib.zeros(rows, inner, len(decode_plan.widths)),
-        )
-
-    def remember(run: round_lib.State) -> SpeculateState:
-        return SpeculateState(
-            history=run.history,
-            cache=run.cache,
-            num_cached=run.num_cached,
-            drafter=run.drafter,
         )
 
     def propose(params, state, view, tree):
@@ -131,7 +104,7 @@ def speculate(
         run = jax.lax.while_loop(
             lambda run: jnp.any(run.finish == round_lib.RUNNING),
             step,
-            follow(state, view, text),
+            _follow(parts, rungs, state, view, text),
         )
         at = text.length[:, None] + jnp.arange(max_draft, dtype=jnp.int32)[None]
         at = jnp.minimum(at, text.tokens.shape[1] - 1)
@@ -142,7 +115,7 @@ def speculate(
             confidence=jnp.exp(jnp.take_along_axis(run.log_prob, at, axis=1)),
             anchor=tree_lib.spine_end(tree),
         )
-        return tree, remember(run)
+        return tree, _remember(run)
 
     def observe(params, state, view, tree, outcome):
         """Takes prompts in; decode rounds are left to the next ``propose``."""
@@ -153,8 +126,9 @@ def speculate(
         text = dataclasses.replace(
             view.history, length=jnp.maximum(view.history.length - 1, 0)
         )
-        run = follow(state, view, text)
-        run = dataclasses.replace(run, finish=jnp.zeros_like(run.finish))
+        run = _follow(parts, rungs, state, view, text)
+        running = jnp.full_like(run.finish, round_lib.RUNNING)
+        run = dataclasses.replace(run, finish=running)
         silent = dataclasses.replace(
             view.sampling, max_new_tokens=jnp.zeros_like(view.sampling.max_new_tokens)
         )
@@ -165,7 +139,7 @@ def speculate(
             ),
             run,
         )
-        return remember(run)
+        return _remember(run)
 
     return contracts.Drafter(
         init=init,
@@ -174,4 +148,44 @@ def speculate(
         bounds=bounds,
         needs=contracts.Needs(),
         sources=(contracts.Source(name, max_draft),),
+    )
+
+
+def _follow(
+    parts: round_lib.Parts,
+    rungs: int,
+    state: SpeculateState,
+    view: contracts.View,
+    history: history_lib.History,
+) -> round_lib.State:
+    """The inner decoder at the end of ``history``, cut back to what that confirms.
+
+    Rows that the view leaves no room to draft in are idle.
+    """
+    known = history_lib.common_prefix(state.history, history)
+    # The last committed token is always scored again: a row that lacks none of
+    # its history would never be ready to draft.
+    known = jnp.minimum(known, jnp.maximum(view.history.length - 1, 0))
+    num_cached = jnp.minimum(state.num_cached, known)
+    rows, slots = history.tokens.shape
+    idle = view.room <= 1
+    return round_lib.State(
+        history=history,
+        cache=parts.target.rewind(state.cache, num_cached),
+        num_cached=num_cached,
+        drafter=state.drafter,
+        processors=view.processors,
+        log_prob=jnp.zeros((rows, slots), jnp.float32),
+        rounds=jnp.zeros((rows,), jnp.int32),
+        finish=jnp.where(idle, round_lib.STOPPED, round_lib.RUNNING).astype(jnp.int32),
+        stats=stats_lib.zeros(rows, parts.drafter, rungs),
+    )
+
+
+def _remember(run: round_lib.State) -> SpeculateState:
+    return SpeculateState(
+        history=run.history,
+        cache=run.cache,
+        num_cached=run.num_cached,
+        drafter=run.drafter,
     )

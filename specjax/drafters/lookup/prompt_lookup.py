@@ -9,7 +9,7 @@ from specjax.core import contracts
 from specjax.core import history as history_lib
 from specjax.core import tree as tree_lib
 
-OVERRUNS = ("repeat", "cut", "whole")
+_OVERRUNS = ("repeat", "cut", "whole")
 
 
 def match_lengths(history: history_lib.History, max_ngram: int) -> jax.Array:
@@ -43,7 +43,7 @@ def prompt_lookup(
     min_ngram: int = 2,
     max_draft: int = 15,
     short_draft: int = 3,
-    long_match: int = 5,
+    long_match: int = 8,
     recent: bool = True,
     overrun: str = "repeat",
 ) -> contracts.Drafter:
@@ -68,18 +68,11 @@ def prompt_lookup(
     max_ngram=3, max_draft=10, long_match=1, recent=False, overrun="whole"``. That a
     longer match drafts more follows SuffixDecoding and SAM-Decoding.
     """
-    if not 1 <= min_ngram <= max_ngram:
+    _check_ngrams(min_ngram, max_ngram)
+    _check_lengths(max_draft=max_draft, short_draft=short_draft, long_match=long_match)
+    if overrun not in _OVERRUNS:
         raise ValueError(
-            f"prompt_lookup: min_ngram must be 1 to max_ngram={max_ngram}, "
-            f"got {min_ngram}"
-        )
-    lengths = {"max_draft": max_draft, "short_draft": short_draft}
-    for name, value in {**lengths, "long_match": long_match}.items():
-        if value < 1:
-            raise ValueError(f"prompt_lookup: {name} must be at least 1, got {value}")
-    if overrun not in OVERRUNS:
-        raise ValueError(
-            f"prompt_lookup: overrun must be one of {OVERRUNS}, got {overrun!r}"
+            f"prompt_lookup: overrun must be one of {_OVERRUNS}, got {overrun!r}"
         )
 
     def init(params, rows, capacity):
@@ -141,3 +134,17 @@ def prompt_lookup(
         needs=contracts.Needs(),
         sources=(contracts.Source("prompt_lookup", max_draft),),
     )
+
+
+def _check_ngrams(min_ngram: int, max_ngram: int) -> None:
+    if not 1 <= min_ngram <= max_ngram:
+        raise ValueError(
+            f"prompt_lookup: min_ngram must be 1 to max_ngram={max_ngram}, "
+            f"got {min_ngram}"
+        )
+
+
+def _check_lengths(**lengths: int) -> None:
+    for name, value in lengths.items():
+        if value < 1:
+            raise ValueError(f"prompt_lookup: {name} must be at least 1, got {value}")

@@ -1,0 +1,161 @@
+"""One batch on its way through the two compiled programs, seen from the host."""
+
+import dataclasses
+import time
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from specjax import checkpoints
+from specjax.core import round as round_lib
+from specjax.core import sampling as sampling_lib
+from specjax.decoding import compiled, programs, request
+from specjax.decoding import result as result_lib
+from specjax.decoding import text as text_lib
+
+_REASONS = {
+    round_lib.RUNNING: "interrupted",
+    round_lib.STOPPED: "stop",
+    round_lib.OUT_OF_LENGTH: "length",
+}
+
+
+class Piece(NamedTuple):
+    """One step of a stream: text that is safe to show, and the tokens behind it."""
+
+    text: str
+    tokens: list[int]
+
+
+class Run:
+    """One batch on its way: state on the device, texts on the host.
+
+    Attributes:
+      state: on the device; rows past those of the job are idle.
+      rows: what was fetched of it last.
+      texts: of each row.
+      sampling: parameters of all rows.
+      capacity: slots of the state.
+    """
+
+    def __init__(
+        self,
+        held: compiled.Programs,
+        job: request.Job,
+        capacity: int,
+        *,
+        tokenizer: checkpoints.Tokenizer,
+        names: dict[str, str],
+        state: round_lib.State | None = None,
+    ) -> None:
+        """Takes the prompts in, up to the first new token of each row.
+
+        Args:
+          held: the programs.
+          job: the batch.
+          capacity: slots of a new state; it fits the job.
+          tokenizer: for the texts.
+          names: {"model", "drafter", "device"}, for the results.
+          state: to go on from, donated; None for a new one.
+        """
+        self._held, self._job, self._names = held, job, names
+        rows = 1 << (len(job.ids) - 1).bit_length()
+        before = held.compile_seconds
+        if state is None:
+            state = programs.blank(held.recipe, held.params, rows, capacity)
+        self.capacity = state.history.tokens.shape[1]
+        tokens = np.zeros((rows, self.capacity), np.int32)
+        lengths = np.zeros((rows,), np.int32)
+        for row, ids in enumerate(job.ids):
+            tokens[row, : len(ids)] = ids
+            lengths[row] = len(ids)
+        spare = rows - len(job.ids)
+        self.sampling = sampling_lib.pack(
+            [job.options] * rows, job.samples + [0] * spare
+        )
+        arguments = (jnp.asarray(tokens), jnp.asarray(lengths), self.sampling)
+        began = time.perf_counter()
+        state = held.prompt(state, *arguments)
+        self.state = jax.block_until_ready(state)
+        self._compile = held.compile_seconds - before
+        self._prefill = time.perf_counter() - began - self._compile
+        self._decode = 0.0
+        self.texts = [text_lib.GrowingText(tokenizer, job.stop) for _ in job.ids]
+        self._read()
+
+    @property
+    def running(self) -> bool:
+        """Whether some row goes on."""
+        return bool(np.any(self.rows.finish[: len(self._job.ids)] == round_lib.RUNNING))
+
+    def advance(self, rounds: int) -> list[Piece]:
+        """Runs up to ``rounds`` rounds; returns what each row may show anew."""
+        held = self._held
+        before, began = held.compile_seconds, time.perf_counter()
+        state = held.decode(self.state, self.sampling, jnp.int32(rounds))
+        self.state = jax.block_until_ready(state)
+        spent = time.perf_counter() - began
+        compiling = held.compile_seconds - before
+        self._compile += compiling
+        self._decode += spent - compiling
+        return self._read()
+
+    def _read(self) -> list[Piece]:
+        """Fetches new tokens, grows the texts, ends rows at their stop strings."""
+        self.rows = result_lib.fetch(self.state, len(self._job.ids))
+        pieces, ended = [], []
+        for row, stream in enumerate(self.texts):
+            tokens = self.rows.tokens[row]
+            text, first = "", stream.num_tokens
+            for token in tokens[first:]:
+                if stream.stopped:
+                    break
+                text += self._push(stream, token)
+            if self.rows.finish[row] != round_lib.RUNNING and not stream.stopped:
+                text += stream.finish()
+            if stream.stopped and self.rows.finish[row] == round_lib.RUNNING:
+                ended.append(row)
+            pieces.append(Piece(text, tokens[first : stream.num_tokens]))
+        if ended:
+            self.rows.finish[ended] = round_lib.STOPPED
+            finish = np.array(jax.device_get(self.state.finish))
+            finish[ended] = round_lib.STOPPED
+            self.state = dataclasses.replace(self.state, finish=jnp.asarray(finish))
+        return pieces
+
+    def _push(self, stream: text_lib.GrowingText, token: int) -> str:
+        """A stop id counts as a token but is no text."""
+        if token in self._job.options.stop_token_ids:
+            return stream.skip()
+        return stream.push(token)
+
+    def results(self) -> list[result_lib.Result]:
+        """The results as they stand."""
+        recipe = self._held.recipe
+        timing = result_lib.Timing(
+            prefill=self._prefill,
+            decode=self._decode,
+            compile=self._compile,
+            programs=self._held.count,
+        )
+        results = []
+        for row, stream in enumerate(self.texts):
+            reason = "stop" if stream.stopped else _REASONS[int(self.rows.finish[row])]
+            results.append(
+                result_lib.make(
+                    self.rows,
+                    row,
+                    text=stream.text,
+                    num_tokens=stream.num_tokens,
+                    finish_reason=reason,
+                    timing=timing,
+                    recipe_widths=recipe.decode_plan.widths,
+                    sources=recipe.parts.drafter.sources,
+                    names=self._names,
+                    seed=self._job.options.seed,
+                    sample=self._job.samples[row],
+                )
+            )
+        return results
