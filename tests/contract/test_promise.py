@@ -5,7 +5,6 @@ import dataclasses
 import numpy as np
 import pytest
 
-from specjax.decoding import engine as engine_lib
 from tests.contract.conftest import CAPACITY, TEXTS, make_engine
 
 SAMPLINGS = {
@@ -97,8 +96,8 @@ def _two_turns(engine, first, second):
     """Tokens of two turns, the second over what the first left in the cache."""
     out, state, ids = [], None, list(first)
     for _ in range(2):
-        job = engine._job([ids], (), 1, False, None, {"max_new_tokens": 10})
-        run = engine_lib._Run(engine, job, state)
+        job = engine.prepare([ids], {"max_new_tokens": 10})
+        run = engine.start(job, state)
         run.advance(1000)
         out.append(run.results()[0].tokens)
         state, ids = run.state, ids + out[-1] + list(second)
