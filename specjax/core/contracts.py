@@ -45,8 +45,8 @@ class Target(NamedTuple):
       head: (params, hidden f[B, E]) -> logits f32[B, V].
       pad: (rows, slots) -> rows with room for that many slots, static.
       select: (rows, path_slot i32[B, L]) -> rows of a path only.
-      commit: (cache, rows of a path, start, count i32[B]) -> cache with the first
-        ``count`` of them written; what does not fit is dropped.
+      commit: (cache, rows, start, count i32[B]) -> cache with the first ``count`` rows
+        written; rows may be more than the path, and what does not fit is dropped.
       rewind: (cache, length i32[B]) -> cache cut back to ``length`` positions.
       vocab_size, max_context: static sizes.
     """
@@ -90,7 +90,8 @@ class Bounds(NamedTuple):
     Attributes:
       nodes: most nodes.
       depth: most of them on one path.
-      branching: most children of one node.
+      branching: most children of one node. 1 promises a chain that goes on from the
+        spine's end: its rows are committed in slot order, without a gather.
     """
 
     nodes: int

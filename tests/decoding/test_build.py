@@ -1,5 +1,7 @@
 """The pure function for a user's own jit."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -71,3 +73,13 @@ def test_bad_arguments(lm, arguments):
         build(lm.model, drafters.none(), max_new_tokens=0)
     with pytest.raises(ValueError, match="widths must be positive"):
         build(lm.model, drafters.none(), max_new_tokens=1, widths=(0, 4))
+
+
+def test_a_row_without_a_budget_ends_at_once(lm, arguments):
+    tokens, lengths, sampled, seeds = arguments
+    limits = jnp.asarray([4, 0], jnp.int32)
+    sampled = dataclasses.replace(sampled, max_new_tokens=limits)
+    decode = build(lm.model, drafters.none(), max_new_tokens=9, **WIDTHS)
+    out = jax.jit(decode)(decode.params(lm), tokens, lengths, sampled, seeds)
+    assert out.num_new.tolist() == [4, 0]
+    assert out.finish.tolist() == [2, 2]

@@ -97,3 +97,25 @@ def test_bad_options(lm):
     with pytest.raises(ValueError, match="max_draft"):
         drafters.draft_model(lm, max_draft=0)
     assert jax.tree.leaves(lm.params)
+
+
+def test_a_turn_that_is_a_prefix_of_the_last_one(lm, plain):
+    """All of the text is cached already; the last token is taken in again."""
+    made = drafters.draft_model(lm, max_draft=4)
+    held = Engine(lm, made, widths=(1,), prompt_widths=(8,)).programs
+    ids = lm.tokenizer.encode(TEXT)
+    sampled = sampling(1, max_new_tokens=20)
+
+    def turn(state, ids):
+        tokens = np.zeros((1, 256), np.int32)
+        tokens[0, : len(ids)] = ids
+        lengths = jnp.asarray([len(ids)], jnp.int32)
+        state = held.prompt(state, jnp.asarray(tokens), lengths, sampled)
+        state = held.decode(state, sampled, jnp.int32(100))
+        length = int(state.history.length[0])
+        return state, np.asarray(state.history.tokens)[0, :length].tolist()
+
+    state, first = turn(programs.blank(held.recipe, held.params, 1, 256), ids)
+    _, second = turn(state, first[: len(ids) + 3])
+    assert second[: len(first)] == first
+    assert len(second) == len(ids) + 3 + 20

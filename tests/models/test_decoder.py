@@ -294,3 +294,37 @@ def test_equal_models_share_one_target():
     assert hash(first) == hash(second)
     assert first.target.vocab_size == 31
     assert first.target.max_context == 64
+
+
+@pytest.mark.parametrize("stacked", [False, True])
+@pytest.mark.parametrize("start", [0, 3, 10, 11, 12, 14, 15, 16])
+@pytest.mark.parametrize("count", [0, 1, 5])
+def test_one_row_is_committed_as_many_are(stacked, start, count):
+    """A batch of one rewrites a window; it must be what the scatter does."""
+    slots, length = 16, 5
+    shape = (3,) if stacked else ()
+    keys = jax.random.split(jax.random.key(0), 2)
+    buffer = jax.random.normal(keys[0], (*shape, 2, 3, slots, 4))
+    new = jax.random.normal(keys[1], (*shape, 2, 3, length, 4))
+    at = jnp.asarray([start, 2], jnp.int32)
+    number = jnp.asarray([count, 1], jnp.int32)
+
+    def commit(cache, rows, at, number):
+        done = decoder.commit(
+            decoder.KVCache(cache, cache), decoder.KVCache(rows, rows), at, number
+        )
+        return np.asarray(done.k)
+
+    both = commit(buffer, new, at, number)
+    axis = 1 if stacked else 0
+    alone = commit(
+        jnp.take(buffer, jnp.asarray([0]), axis=axis),
+        jnp.take(new, jnp.asarray([0]), axis=axis),
+        at[:1],
+        number[:1],
+    )
+    np.testing.assert_array_equal(np.take(both, [0], axis=axis), alone)
+    expected = np.array(np.take(buffer, [0], axis=axis))
+    fits = max(min(count, slots - start), 0)
+    expected[..., start : start + fits, :] = np.take(new, [0], axis=axis)[..., :fits, :]
+    np.testing.assert_array_equal(alone, expected)
