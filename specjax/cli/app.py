@@ -1,8 +1,8 @@
 """The commands together, and the way out of each.
 
 To add a command, write a file with one function (its parameters are the options, its
-docstring the help) and add the function to ``COMMANDS``. Command files import jax and
-the library inside the function, so that ``--help`` and usage errors are quick.
+docstring the help) and add the function to ``COMMANDS``. Command files import what
+loads and compiles inside the function.
 """
 
 import sys

@@ -13,9 +13,11 @@ from typing import Any, NoReturn
 
 import typer
 
+from specjax.cli import interrupts
+
 REFUSED = 1
 BAD_INPUT = 2
-INTERRUPTED = 130
+INTERRUPTED = interrupts.INTERRUPTED
 
 _ARGUMENT = re.compile(r"([a-z]+(?:_[a-z]+)*)(?=:| (?:must|holds|is)\b)")
 _OUT_OF_MEMORY = "RESOURCE_EXHAUSTED"
@@ -27,7 +29,7 @@ def guard(command: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(command)
     def run(**options: Any) -> None:
         try:
-            with warnings.catch_warnings():
+            with warnings.catch_warnings(), interrupts.leave_at_once():
                 _quieten()
                 command(**options)
                 sys.stdout.flush()

@@ -13,6 +13,8 @@ NO_ID = -1
 MAX_STOP_IDS = 16
 MAX_BIASES = 64
 _INTEGERS = ("max_new_tokens", "min_new_tokens", "top_k", "seed")
+_LARGEST_BIAS = 1e30
+_LARGEST = 1e6  # keeps logits and scaled noise finite in float32
 _FLOATS = (
     "temperature",
     "top_p",
@@ -121,8 +123,11 @@ class SamplingOptions:
             if not hasattr(getattr(self, name), "__float__"):
                 got = getattr(self, name)
                 raise TypeError(f"{name} must be a number, got {got!r}")
-            if not np.isfinite(getattr(self, name)):
-                raise ValueError(f"{name} must be finite, got {getattr(self, name)}")
+            if not abs(getattr(self, name)) <= _LARGEST:
+                raise ValueError(
+                    f"{name} must be finite and at most {_LARGEST:g}, got "
+                    f"{getattr(self, name)}"
+                )
         rules = (
             ("max_new_tokens", self.max_new_tokens >= 1, "at least 1"),
             ("min_new_tokens", self.min_new_tokens >= 0, "at least 0"),
@@ -156,7 +161,7 @@ class SamplingOptions:
                         f"{name} holds id {token}; ids are 0 to {vocab_size - 1}"
                     )
         for token, bias in self.logit_bias.items():
-            if np.isnan(bias) or bias == np.inf:
+            if np.isnan(bias) or bias > _LARGEST_BIAS:
                 raise ValueError(
                     f"logit_bias of id {token} is {bias}, expected a number or -inf"
                 )

@@ -64,6 +64,13 @@ class Engine:
                 f"{lm.name!r}: drafts would be other tokens; use a draft model with "
                 "the same vocabulary"
             )
+        width = lm.model.config.vocab_size
+        if chosen.vocab_size not in (None, width):
+            raise ValueError(
+                f"drafter {chosen.label!r} has {chosen.vocab_size} logits, "
+                f"{lm.name!r} has {width} (padded embeddings count); use a draft model "
+                "with an embedding of the same size"
+            )
         limit = lm.model.config.max_context
         if max_context is not None and not 2 <= max_context <= limit:
             raise ValueError(
@@ -145,7 +152,7 @@ class Engine:
         """Generates for one prompt, a few rounds at a time.
 
         Args:
-          rounds: rounds between two looks at the output.
+          rounds: rounds between two looks at the output; 1 with stop strings.
           prompt, stop, ignore_eos, chat, **options: see ``generate``.
 
         Returns:
@@ -156,7 +163,8 @@ class Engine:
         job = self.prepare(
             [prompt], options, stop=stop, ignore_eos=ignore_eos, chat=chat
         )
-        return Stream(self, self.start(job), rounds)
+        # Counts end with the text only if every round is looked at.
+        return Stream(self, self.start(job), 1 if job.stop else rounds)
 
     def conversation(self, system: str | None = None) -> "Conversation":
         """Starts a chat whose turns reuse the cache.

@@ -14,12 +14,15 @@ class Equipped(NamedTuple):
       fingerprint: of the tokenizer that its weights were made for, None if it has
         no vocabulary of its own. A target with another one is refused.
       label: how the user spelled it.
+      vocab_size: width of its logits, None if it has none. It must be the target's:
+        processors and noise go by the target's ids.
     """
 
     drafter: contracts.Drafter
     params: contracts.Params
     fingerprint: str | None = None
     label: str = ""
+    vocab_size: int | None = None
 
 
 def equip(drafter: "contracts.Drafter | Equipped") -> Equipped:

@@ -67,6 +67,14 @@ def refusals(
                 f"({draft.vocab_size} ids against {target.vocab_size}), so its drafts "
                 "would be other tokens; use a draft model with the same vocabulary"
             )
+        elif target.config and draft.config:
+            ours, theirs = target.config.vocab_size, draft.config.vocab_size
+            if ours != theirs:
+                reasons.append(
+                    f"{names[1]}: it has {theirs} logits, {names[0]} has {ours} "
+                    "(padded embeddings count); use a draft model with an embedding "
+                    "of the same size"
+                )
     return reasons
 
 

@@ -47,6 +47,8 @@ class Plan:
                 raise ValueError(
                     f"{name} must be at least 1, got {getattr(self, name)}"
                 )
+        if self.max_context is not None and self.max_context < 2:
+            raise ValueError(f"max_context must be at least 2, got {self.max_context}")
         if self.turns == ALL and self.batch_size > 1:
             raise ValueError(
                 f"batch_size must be 1 with turns='all', got {self.batch_size}: a "

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 Row = dict[str, Any]
+NUMBERS = ("decode_seconds", "new_tokens", "target_calls", "drafted", "accepted")
 _NEEDED = ("question_id", "category", "turn", "drafter", "tokens", "identical")
 
 
@@ -39,6 +40,12 @@ def read(path: str | os.PathLike[str]) -> list[Row]:
             raise ValueError(
                 f"results: {path}:{number}: not a row of `bench`, {lacking[0]!r} is "
                 "missing"
+            )
+        wrong = [k for k in NUMBERS if not isinstance(row.get(k), int | float)]
+        if wrong or not isinstance(row["tokens"], list):
+            raise ValueError(
+                f"results: {path}:{number}: not a row of `bench`, "
+                f"{(wrong or ['tokens'])[0]!r} is not what it should be"
             )
         found.append(row)
     return found

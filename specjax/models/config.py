@@ -30,6 +30,19 @@ class RopeScaling:
     attention_factor: float | None = None
 
 
+# Far above any model, so that a damaged header ends in an error and not in a hang.
+_LARGEST = {
+    "vocab_size": 2**24,
+    "embed_size": 2**20,
+    "num_layers": 2**12,
+    "num_heads": 2**14,
+    "num_kv_heads": 2**14,
+    "head_size": 2**14,
+    "mlp_size": 2**24,
+    "max_context": 2**30,
+}
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ModelConfig:
     """Shapes and choices of a decoder; hashable, so it may be static.
@@ -87,6 +100,10 @@ class ModelConfig:
     final_cap: float = 0.0
 
     def __post_init__(self) -> None:
+        for name, most in _LARGEST.items():
+            value = getattr(self, name)
+            if not isinstance(value, int) or not 1 <= value <= most:
+                raise ValueError(f"config: {name} must be 1 to {most}, got {value!r}")
         if self.num_heads % self.num_kv_heads:
             raise ValueError(
                 f"num_heads must be a multiple of num_kv_heads, got "

@@ -7,7 +7,9 @@ from specjax.evaluation import rows
 
 def row(question, drafter, **changes):
     base = {"question_id": question, "turn": 0, "category": "c", "drafter": drafter}
-    return {**base, "tokens": [1], "identical": True, "settings": {"a": 1}, **changes}
+    numbers = dict.fromkeys(rows.NUMBERS, 1)
+    shared = {"tokens": [1], "identical": True, "settings": {"a": 1}}
+    return {**base, **numbers, **shared, **changes}
 
 
 PAIR = [row(1, "none"), row(1, "x"), row(2, "none"), row(2, "x")]

@@ -19,4 +19,5 @@ def draft_model(
         params={"model": small.params, "drafter": {}},
         fingerprint=small.fingerprint,
         label=f"draft_model({small.name})",
+        vocab_size=small.model.config.vocab_size,
     )
