@@ -62,14 +62,15 @@ def test_state_survives_a_checkpoint(started, tmp_path):
     expected = finish(held, start(), sampled)
     state = held.decode(start(), sampled, jnp.int32(3))
     leaves, structure = jax.tree.flatten(state)
-    saved = {str(i): leaf for i, leaf in enumerate(leaves)}
+    # A drafter without drafts has counters of size 0, which orbax refuses to save.
+    saved = {str(i): leaf for i, leaf in enumerate(leaves) if leaf.size}
     with ocp.StandardCheckpointer() as checkpointer:
         checkpointer.save(tmp_path / "state", saved)
         checkpointer.wait_until_finished()
         shapes = jax.tree.map(ocp.utils.to_shape_dtype_struct, saved)
         loaded = checkpointer.restore(tmp_path / "state", shapes)
     restored = jax.tree.unflatten(
-        structure, [loaded[str(i)] for i in range(len(leaves))]
+        structure, [loaded.get(str(i), leaf) for i, leaf in enumerate(leaves)]
     )
     assert_same(finish(held, restored, sampled), expected)
 
