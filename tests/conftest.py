@@ -73,6 +73,7 @@ def _view(rows, vocab_size, *, room=100, first_seed=0, **options):
         history=history,
         sampling=sampling,
         processors=processors.start(history, sampling, vocab_size),
+        start=jnp.maximum(history.length - 1, 0),
         room=jnp.full((rows,), room, jnp.int32),
         rounds=jnp.zeros((rows,), jnp.int32),
     )

@@ -71,17 +71,23 @@ class View:
       history: committed tokens (the new ones included when observing).
       sampling: parameters of the rows, the noise key among them.
       processors: processor state at the end of the history.
+      start: i32[B], history position of the tree's slot 0: tokens that the target's
+        cache held when the round began.
       room: i32[B], tokens that may still be emitted; drafts at depth ``room`` or
         deeper can't be. 0 where a row is idle or not ready to draft.
       rounds: i32[B], rounds that the row went through; keys the lanes of noise of a
         drafter that draws from laws.
+      decoding: static; False while prompts go in, when nothing is drafted and trees
+        are as wide as a chunk.
     """
 
     history: history_lib.History
     sampling: sampling_lib.Sampling
     processors: processors_lib.ProcessorState
+    start: jax.Array  # i32[B]
     room: jax.Array  # i32[B]
     rounds: jax.Array  # i32[B]
+    decoding: bool = dataclasses.field(default=True, metadata={"static": True})
 
 
 class Bounds(NamedTuple):
@@ -106,12 +112,15 @@ class Needs(NamedTuple):
       features: layers of the target whose outputs it reads on the path; -1 is the
         final hidden state that the head consumes.
       top_k: how many of the target's best ids it reads after every node, 0 none.
+      prompt_top_k: whether it reads them in prompts too, which costs a row of the
+        head for every token there.
       laws: True if its nodes are drawn from laws that it hands on, which the rules
         `rejection` and `without_replacement` need and `exact` ignores.
     """
 
     features: tuple[int, ...] = ()
     top_k: int = 0
+    prompt_top_k: bool = False
     laws: bool = False
 
 

@@ -125,7 +125,7 @@ def run(
     Returns:
       The state after it.
     """
-    view = _view(state, sampling)
+    view = _view(plan, state, sampling)
     count, ready = _trunk_size(plan, state)
     slots = plan.widths[-1]
     tree = tree_lib.trunk(state.history, state.num_cached, count, slots)
@@ -158,13 +158,12 @@ def run(
     if plan.decoding:
         counted = stats_lib.record(state.stats, tree, outcome, parts.drafter, rung)
         after = dataclasses.replace(after, stats=counted)
-    drafter_state = parts.drafter.observe(
-        params, drafter_state, _view(after, sampling), tree, outcome
-    )
+    seen = dataclasses.replace(_view(plan, after, sampling), start=state.num_cached)
+    drafter_state = parts.drafter.observe(params, drafter_state, seen, tree, outcome)
     return dataclasses.replace(after, drafter=drafter_state)
 
 
-def _view(state: State, sampling: sampling_lib.Sampling) -> contracts.View:
+def _view(plan: Plan, state: State, sampling: sampling_lib.Sampling) -> contracts.View:
     """What the drafter and the verifier may read of the state."""
     budget = sampling.max_new_tokens - state.processors.num_emitted
     free = state.history.tokens.shape[1] - state.history.length
@@ -174,8 +173,10 @@ def _view(state: State, sampling: sampling_lib.Sampling) -> contracts.View:
         history=state.history,
         sampling=sampling,
         processors=state.processors,
+        start=state.num_cached,
         room=room,
         rounds=state.rounds,
+        decoding=plan.decoding,
     )
 
 
@@ -199,6 +200,7 @@ def _score(parts, plan, params, tree, state):
       Scored and top ids (or None), padded to all slots, and the rung that ran.
     """
     needs, slots = parts.drafter.needs, plan.widths[-1]
+    top_k = needs.top_k if plan.decoding or needs.prompt_top_k else 0
 
     def branch(width: int):
         def forward(tree, cache):
@@ -207,11 +209,11 @@ def _score(parts, plan, params, tree, state):
                 params["target"], small, cache, state.num_cached, needs.features
             )
             top_ids = None
-            if needs.top_k:
+            if top_k:
                 top_ids = _top_ids(
                     lambda hidden: parts.target.head(params["target"], hidden),
                     scored.hidden,
-                    needs.top_k,
+                    top_k,
                 )
             rows = parts.target.pad(scored.rows, slots)
             dense = (scored.hidden, scored.features, top_ids)

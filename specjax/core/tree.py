@@ -137,8 +137,24 @@ def append(
         num_nodes=tree.num_nodes + count,
     )
     grown = _put_laws(grown, put, law, laws)
-    depth = jnp.sum(ancestor_mask(grown), axis=2, dtype=jnp.int32) - 1
+    below = jnp.take_along_axis(tree.depth, anchor[:, None], axis=1)
+    depth = put(tree.depth, below + edges_from_anchor(parent))
     return dataclasses.replace(grown, depth=depth)
+
+
+def edges_from_anchor(parent: jax.Array) -> jax.Array:
+    """Depth i32[B, M] of nodes by index of their parents, 1 under the anchor.
+
+    Every node points at its parent, then at its grandparent, and so on by doubling.
+    """
+    width = parent.shape[1]
+    root = jnp.full((parent.shape[0], 1), width, jnp.int32)
+    up = jnp.concatenate([jnp.where(parent < 0, width, parent), root], axis=1)
+    edges = jnp.ones_like(up).at[:, width].set(0)
+    for _ in range(max(width - 1, 1).bit_length()):
+        edges = edges + jnp.take_along_axis(edges, up, axis=1)
+        up = jnp.take_along_axis(up, up, axis=1)
+    return edges[:, :width]
 
 
 def _put_laws(tree: TokenTree, put, law, laws) -> TokenTree:
@@ -239,6 +255,64 @@ def cut(tree: TokenTree, width: int) -> TokenTree:
     )
 
 
+def widen(tree: TokenTree, slots: int) -> TokenTree:
+    """The same tree with room for ``slots`` (static) nodes, no fewer than now."""
+    spare = slots - tree.slots
+
+    def pad(field: jax.Array, filler: int) -> jax.Array:
+        return jnp.pad(field, ((0, 0), (0, spare)), constant_values=filler)
+
+    return dataclasses.replace(
+        tree,
+        token=pad(tree.token, 0),
+        parent=pad(tree.parent, NO_PARENT),
+        depth=pad(tree.depth, 0),
+        tag=pad(tree.tag, NO_TAG),
+        confidence=pad(tree.confidence, 1),
+        law=None if tree.law is None else pad(tree.law, NO_LAW),
+    )
+
+
+def graft(tree: TokenTree, other: TokenTree, base: jax.Array) -> TokenTree:
+    """Adds the nodes of another tree that grew from the same beginning.
+
+    Args:
+      tree: where to add.
+      other: equal to ``tree`` in the slots before ``base``.
+      base: i32[B], slots that both have in common.
+    """
+    new = other.slots - 1
+    index = jnp.arange(new, dtype=jnp.int32)[None]
+    at = jnp.minimum(base[:, None] + index, other.slots - 1)
+
+    def take(field: jax.Array) -> jax.Array:
+        return jnp.take_along_axis(field, at, axis=1)
+
+    old_parent = take(other.parent)
+    shift = (tree.num_nodes - base)[:, None]
+    moved = jnp.where(old_parent >= base[:, None], old_parent + shift, old_parent)
+    slot = tree.num_nodes[:, None] + index
+    count = jnp.minimum(other.num_nodes - base, tree.slots - tree.num_nodes)
+    slot = jnp.where(index < count[:, None], slot, tree.slots)
+
+    def put(field: jax.Array, value: jax.Array) -> jax.Array:
+        return jax.vmap(lambda row, at, x: row.at[at].set(x, mode="drop"))(
+            field, slot, value
+        )
+
+    grown = dataclasses.replace(
+        tree,
+        token=put(tree.token, take(other.token)),
+        parent=put(tree.parent, moved),
+        depth=put(tree.depth, take(other.depth)),
+        tag=put(tree.tag, take(other.tag)),
+        confidence=put(tree.confidence, take(other.confidence)),
+        num_nodes=tree.num_nodes + count,
+    )
+    law = None if other.law is None else take(other.law)
+    return _put_laws(grown, put, law, other.laws)
+
+
 def pack(tree: TokenTree, keep: jax.Array) -> TokenTree:
     """Keeps the chosen nodes and closes the gaps, in slot order.
 
@@ -270,6 +344,85 @@ def pack(tree: TokenTree, keep: jax.Array) -> TokenTree:
         num_nodes=count,
         law=None if tree.law is None else move(tree.law, NO_LAW),
     )
+
+
+def twins(tree: TokenTree) -> jax.Array:
+    """Lowest slot i32[B, N] whose path spells the same tokens as a node's own.
+
+    The nodes under one parent that carry the same token are one continuation; so are
+    their children in turn. A node without such a twin is its own.
+    """
+    slot = jnp.arange(tree.slots, dtype=jnp.int32)
+    drafts = draft_mask(tree)
+    both = drafts[:, :, None] & drafts[:, None, :]
+    same = both & (tree.token[:, :, None] == tree.token[:, None, :])
+    same = same & (tree.depth[:, :, None] == tree.depth[:, None, :])
+    same = same | jnp.eye(tree.slots, dtype=jnp.bool_)[None]
+    up = jnp.where(drafts, tree.parent, slot[None])
+    for _ in range(max(tree.slots - 1, 1).bit_length()):
+        same = same & jax.vmap(lambda pairs, to: pairs[to][:, to])(same, up)
+        up = jnp.take_along_axis(up, up, axis=1)
+    return jnp.argmax(same, axis=2).astype(jnp.int32)
+
+
+def fold(tree: TokenTree, base: jax.Array) -> TokenTree:
+    """Folds equal siblings into one node each, so that what is new is a trie.
+
+    The first of them stays, with the highest confidence of all; a tag that is gone
+    counts for nothing in the statistics. Not for trees with laws: twins there are
+    independent draws.
+
+    Args:
+      tree: the tree.
+      base: i32[B], slots that stay as they are; new nodes may fold into them.
+    """
+    slot = jnp.arange(tree.slots, dtype=jnp.int32)[None]
+    twin = jnp.where(slot < base[:, None], slot, twins(tree))
+    best = jax.vmap(lambda to, x: jnp.zeros_like(x).at[to].max(x))(
+        twin, tree.confidence
+    )
+    up = jnp.take_along_axis(twin, jnp.maximum(tree.parent, 0), axis=1)
+    folded = dataclasses.replace(
+        tree,
+        parent=jnp.where(tree.parent < 0, tree.parent, up),
+        confidence=jnp.where(draft_mask(tree), best, tree.confidence),
+    )
+    return pack(folded, twin == slot)
+
+
+def path_confidence(tree: TokenTree) -> jax.Array:
+    """Estimated chance f32[B, N] that a draft is accepted: its path's product.
+
+    1 in the trunk and in unused slots.
+    """
+    slot = jnp.arange(tree.slots, dtype=jnp.int32)[None]
+    drafts = draft_mask(tree)
+    chance = jnp.where(drafts, tree.confidence, 1.0)
+    up = jnp.where(drafts, tree.parent, slot)
+    for _ in range(max(tree.slots - 1, 1).bit_length()):
+        chance = chance * jnp.take_along_axis(chance, up, axis=1)
+        up = jnp.take_along_axis(up, up, axis=1)
+    return chance
+
+
+def keep_likeliest(
+    tree: TokenTree, budget: jax.Array | int, base: jax.Array
+) -> TokenTree:
+    """Keeps, of the new drafts, those that are likeliest to be accepted.
+
+    A parent is at least as likely as its children and goes first on ties.
+
+    Args:
+      tree: the tree, no confidence above 1.
+      budget: i32[] or i32[B], most new drafts.
+      base: i32[B], slots that are kept in any case.
+    """
+    slot = jnp.arange(tree.slots, dtype=jnp.int32)[None]
+    new = draft_mask(tree) & (slot >= base[:, None])
+    chance = jnp.where(new, path_confidence(tree), -1.0)
+    rank = jnp.argsort(jnp.argsort(-chance, axis=1, stable=True), axis=1)
+    budget = jnp.broadcast_to(jnp.asarray(budget, jnp.int32), base.shape)
+    return pack(tree, (slot < base[:, None]) | (new & (rank < budget[:, None])))
 
 
 def spine_end(tree: TokenTree) -> jax.Array:

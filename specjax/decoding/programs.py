@@ -115,6 +115,40 @@ def blank(
     )
 
 
+def resume(
+    recipe: Recipe,
+    state: round_lib.State,
+    tokens: jax.Array,
+    lengths: jax.Array,
+    sampling: sampling_lib.Sampling,
+) -> round_lib.State:
+    """The state at the start of a turn: memos cut back to what still holds.
+
+    Arguments are those of ``prompt``.
+    """
+    capacity = state.history.tokens.shape[1]
+    history = history_lib.create(tokens, lengths, capacity)
+    known = history_lib.common_prefix(state.history, history)
+    # The last token is always scored again: its logits give the next one.
+    num_cached = jnp.minimum(state.num_cached, jnp.minimum(known, lengths - 1))
+    num_cached = jnp.maximum(num_cached, 0)
+    room = jnp.minimum(sampling.max_new_tokens, capacity - lengths)
+    finish = jnp.where(room > 0, round_lib.RUNNING, round_lib.OUT_OF_LENGTH)
+    finish = jnp.where(lengths > 0, finish, round_lib.STOPPED).astype(jnp.int32)
+    target = recipe.parts.target
+    return dataclasses.replace(
+        state,
+        history=history,
+        cache=target.rewind(state.cache, num_cached),
+        num_cached=num_cached,
+        processors=processors_lib.start(history, sampling, target.vocab_size),
+        log_prob=jnp.zeros_like(state.log_prob),
+        rounds=jnp.zeros_like(state.rounds),
+        finish=finish,
+        stats=jax.tree.map(jnp.zeros_like, state.stats),
+    )
+
+
 def prompt(
     recipe: Recipe,
     params: contracts.Params,
@@ -139,7 +173,7 @@ def prompt(
     Returns:
       The state after the first new token of each row.
     """
-    state = _resume(recipe, state, tokens, lengths, sampling)
+    state = resume(recipe, state, tokens, lengths, sampling)
 
     def waiting(state):
         running = state.finish == round_lib.RUNNING
@@ -185,28 +219,3 @@ def decode(
         )
 
     return jax.lax.while_loop(going, step, (jnp.int32(0), state))[1]
-
-
-def _resume(recipe, state, tokens, lengths, sampling) -> round_lib.State:
-    """The state at the start of a turn: memos cut back to what still holds."""
-    capacity = state.history.tokens.shape[1]
-    history = history_lib.create(tokens, lengths, capacity)
-    known = history_lib.common_prefix(state.history, history)
-    # The last token is always scored again: its logits give the next one.
-    num_cached = jnp.minimum(state.num_cached, jnp.minimum(known, lengths - 1))
-    num_cached = jnp.maximum(num_cached, 0)
-    room = jnp.minimum(sampling.max_new_tokens, capacity - lengths)
-    finish = jnp.where(room > 0, round_lib.RUNNING, round_lib.OUT_OF_LENGTH)
-    finish = jnp.where(lengths > 0, finish, round_lib.STOPPED).astype(jnp.int32)
-    target = recipe.parts.target
-    return dataclasses.replace(
-        state,
-        history=history,
-        cache=target.rewind(state.cache, num_cached),
-        num_cached=num_cached,
-        processors=processors_lib.start(history, sampling, target.vocab_size),
-        log_prob=jnp.zeros_like(state.log_prob),
-        rounds=jnp.zeros_like(state.rounds),
-        finish=finish,
-        stats=jax.tree.map(jnp.zeros_like, state.stats),
-    )

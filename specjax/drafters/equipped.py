@@ -1,6 +1,8 @@
 """A drafter together with its weights, ready for one target."""
 
-from typing import NamedTuple
+import functools
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 from specjax.core import contracts
 
@@ -40,3 +42,48 @@ def equip(drafter: "contracts.Drafter | Equipped") -> Equipped:
         f"drafter must be a Drafter or Equipped, got {type(drafter).__name__}; make "
         "one with specjax.drafters.prompt_lookup() or specjax.drafters.make(NAME, lm)"
     )
+
+
+AnyDrafter = contracts.Drafter | Equipped
+
+
+def combinator(
+    combine: Callable[..., contracts.Drafter],
+) -> Callable[..., Any]:
+    """Lets a function of drafters take equipped ones as well.
+
+    ``combine(*drafters, **options)`` is pure and knows drafters only. What this
+    returns gives a Drafter for Drafters, and for a family in which some child has
+    weights an Equipped, whose params are the tuple of the children's.
+
+    Raises (when called):
+      TypeError: a child is neither a Drafter nor an Equipped.
+      ValueError: children were made for different tokenizers or vocabularies.
+    """
+    cached = functools.cache(combine)
+
+    @functools.wraps(combine)
+    def combined(*children: AnyDrafter, **options: Any) -> AnyDrafter:
+        parts = [equip(child) for child in children]
+        drafter = cached(*(part.drafter for part in parts), **options)
+        if not any(isinstance(child, Equipped) for child in children):
+            return drafter
+        inner = ", ".join(part.label for part in parts)
+        return Equipped(
+            drafter=drafter,
+            params=tuple(part.params for part in parts),
+            fingerprint=_agreed(combine.__name__, "tokenizers", parts, "fingerprint"),
+            label=f"{combine.__name__}({inner})",
+            vocab_size=_agreed(combine.__name__, "vocabularies", parts, "vocab_size"),
+        )
+
+    return combined
+
+
+def _agreed(name: str, what: str, parts: list[Equipped], field: str) -> Any:
+    """The value that all parts which have one share."""
+    stated = {part.label: getattr(part, field) for part in parts}
+    values = {value for value in stated.values() if value is not None}
+    if len(values) > 1:
+        raise ValueError(f"{name}: the drafters have different {what}: {stated}")
+    return next(iter(values), None)

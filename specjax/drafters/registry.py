@@ -26,7 +26,8 @@ def register(name: str, factory: Callable[..., contracts.Drafter]) -> None:
 
     Args:
       name: letters, digits and underscores.
-      factory: takes keyword-only options, all with defaults.
+      factory: takes keyword-only options, all with defaults; one called
+        ``vocab_size`` is the target's if it is not given.
     """
     _BUILDERS[name] = _from_factory(name, factory)
 
@@ -76,9 +77,13 @@ def make(
 
 
 def _from_factory(name: str, factory: Callable[..., contracts.Drafter]) -> Builder:
+    takes = inspect.signature(factory).parameters
+
     def build(lm, options):
-        del lm
-        return equipped.equip(factory(**_convert(name, factory, options)))
+        given = _convert(name, factory, options)
+        if "vocab_size" in takes:
+            given.setdefault("vocab_size", lm.model.config.vocab_size)
+        return equipped.equip(factory(**given))
 
     return build
 

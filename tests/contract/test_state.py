@@ -136,6 +136,7 @@ def _view(engine, history):
         processors=processors.start(
             history, sampled, engine.lm.model.config.vocab_size
         ),
+        start=jnp.maximum(history.length - 1, 0),
         room=jnp.full((4,), 30, jnp.int32),
         rounds=jnp.zeros((4,), jnp.int32),
     )

@@ -53,7 +53,7 @@ def recorder() -> contracts.Drafter:
         init=init,
         propose=propose,
         observe=observe,
-        needs=contracts.Needs(features=FEATURES, top_k=TOP),
+        needs=contracts.Needs(features=FEATURES, top_k=TOP, prompt_top_k=True),
     )
 
 

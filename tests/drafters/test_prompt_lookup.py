@@ -34,6 +34,7 @@ def propose(texts, room=20, **options):
         history=history,
         sampling=None,
         processors=None,
+        start=jnp.maximum(history.length - 1, 0),
         room=jnp.full((len(texts),), room, jnp.int32),
         rounds=jnp.zeros((len(texts),), jnp.int32),
     )
@@ -157,6 +158,7 @@ def test_continues_the_spine_of_a_tree():
         history=history,
         sampling=None,
         processors=None,
+        start=jnp.maximum(history.length - 1, 0),
         room=jnp.asarray([9], jnp.int32),
         rounds=jnp.zeros((1,), jnp.int32),
     )

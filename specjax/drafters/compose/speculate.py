@@ -119,8 +119,8 @@ def speculate(
 
     def observe(params, state, view, tree, outcome):
         """Takes prompts in; decode rounds are left to the next ``propose``."""
-        del outcome
-        if tree.slots <= decode_plan.widths[-1] + max_draft:
+        del tree, outcome
+        if view.decoding:
             return state
         # All but the last token, which is the trunk of the first draft.
         text = dataclasses.replace(

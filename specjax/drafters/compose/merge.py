@@ -1,0 +1,64 @@
+"""Several drafters side by side, under one budget."""
+
+from specjax.core import contracts
+from specjax.core import tree as tree_lib
+from specjax.drafters import equipped
+from specjax.drafters.compose import family
+
+
+@equipped.combinator
+def merge(*children: contracts.Drafter, budget: int = 16) -> contracts.Drafter:
+    """Unites what all children draft, as one trie, and keeps the likeliest nodes.
+
+    All children continue the tree as it was found. Equal continuations become one
+    node, with the highest confidence that a child gives it. Of all nodes the
+    ``budget`` with the highest product of confidences along their path are kept.
+
+    Args:
+      *children: two or more drafters; on ties the earlier ones go first.
+      budget: most nodes.
+
+    Raises:
+      ValueError: fewer than two children, or ``budget`` is below 1.
+
+    Source: our own. SuffixDecoding (section 3 of its paper) chooses one of two trees
+    by score; the union under one budget follows EAGLE-2's choice of nodes by the
+    product of confidences.
+    """
+    family.check("merge", children, least=2)
+    if budget < 1:
+        raise ValueError(f"merge: budget must be at least 1, got {budget}")
+    bounds = [child.bounds for child in children]
+    total = sum(bound.nodes for bound in bounds)
+
+    def init(params, rows, capacity):
+        return family.init(children, params, rows, capacity)
+
+    def propose(params, states, view, tree):
+        wide = tree_lib.widen(tree, tree.slots + total)
+        united, kept = wide, []
+        for index in range(len(children)):
+            grown, state = family.propose(
+                children, index, params, states[index], view, wide
+            )
+            united = tree_lib.graft(united, grown, wide.num_nodes)
+            kept.append(state)
+        united = tree_lib.fold(united, tree.num_nodes)
+        united = tree_lib.keep_likeliest(united, budget, tree.num_nodes)
+        return tree_lib.cut(united, tree.slots), tuple(kept)
+
+    def observe(params, states, view, tree, outcome):
+        return family.observe(children, params, states, view, tree, outcome)
+
+    return contracts.Drafter(
+        init=init,
+        propose=propose,
+        observe=observe,
+        bounds=contracts.Bounds(
+            nodes=min(budget, total),
+            depth=max(bound.depth for bound in bounds),
+            branching=sum(bound.branching for bound in bounds),
+        ),
+        needs=family.needs(children)._replace(laws=False),
+        sources=family.sources(children),
+    )

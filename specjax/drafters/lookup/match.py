@@ -1,0 +1,30 @@
+"""Where the end of a text occurs earlier in it."""
+
+import jax
+import jax.numpy as jnp
+
+from specjax.core import history as history_lib
+
+
+def match_lengths(history: history_lib.History, max_ngram: int) -> jax.Array:
+    """How long each position's context agrees with the end of the history.
+
+    Args:
+      history: the rows.
+      max_ngram: longest agreement that counts, static.
+
+    Returns:
+      i32[B, S]: at position j, the number n <= max_ngram of tokens up to and
+      including j that equal the last n tokens; 0 at the last position and past it.
+    """
+    slots = history.tokens.shape[1]
+    slot = jnp.arange(slots, dtype=jnp.int32)[None]
+    last = history.length[:, None] - 1
+    agrees = slot < last  # bool[B, S]
+    length = jnp.zeros_like(history.tokens)
+    for n in range(max_ngram):
+        shifted = jnp.pad(history.tokens, ((0, 0), (n, 0)))[:, :slots]
+        wanted = jnp.take_along_axis(history.tokens, jnp.maximum(last - n, 0), axis=1)
+        agrees = agrees & (slot >= n) & (shifted == wanted)
+        length = length + agrees.astype(jnp.int32)
+    return length
