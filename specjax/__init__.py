@@ -8,6 +8,7 @@ from specjax.decoding.cache import enable_compilation_cache
 from specjax.decoding.compiled import RecompileError
 from specjax.decoding.engine import Conversation, Engine, UselessDrafterWarning
 from specjax.decoding.generate import generate, stream
+from specjax.decoding.memory import Memory
 from specjax.decoding.result import Result
 
 __all__ = [
@@ -16,6 +17,7 @@ __all__ = [
     "Engine",
     "Generation",
     "LanguageModel",
+    "Memory",
     "RecompileError",
     "Result",
     "Sampling",

@@ -55,6 +55,14 @@ def bench(
     batch_size: Annotated[
         int, typer.Option(help="Prompts that run together.", rich_help_panel=_PANEL)
     ] = 1,
+    keep: Annotated[
+        bool,
+        typer.Option(
+            "--keep",
+            help="Let what a drafter learnt go on from prompt to prompt.",
+            rich_help_panel=_PANEL,
+        ),
+    ] = False,
     reference: Annotated[
         pathlib.Path | None,
         typer.Option(
@@ -122,6 +130,7 @@ def bench(
         batch_size=batch_size,
         chat=chat,
         max_context=chosen.max_context,
+        keep=keep,
     )
     wanted = _specs(drafters, chosen.drafter)
     session.check_names(chosen, [spec for spec, _ in wanted.values()])

@@ -406,7 +406,10 @@ def path_confidence(tree: TokenTree) -> jax.Array:
 
 
 def keep_likeliest(
-    tree: TokenTree, budget: jax.Array | int, base: jax.Array
+    tree: TokenTree,
+    budget: jax.Array | int,
+    base: jax.Array,
+    chance: jax.Array | None = None,
 ) -> TokenTree:
     """Keeps, of the new drafts, those that are likeliest to be accepted.
 
@@ -416,10 +419,13 @@ def keep_likeliest(
       tree: the tree, no confidence above 1.
       budget: i32[] or i32[B], most new drafts.
       base: i32[B], slots that are kept in any case.
+      chance: f32[B, N], how likely each node is, no node more than its parent;
+        ``path_confidence`` by default.
     """
     slot = jnp.arange(tree.slots, dtype=jnp.int32)[None]
     new = draft_mask(tree) & (slot >= base[:, None])
-    chance = jnp.where(new, path_confidence(tree), -1.0)
+    chance = path_confidence(tree) if chance is None else chance
+    chance = jnp.where(new, chance, -1.0)
     rank = jnp.argsort(jnp.argsort(-chance, axis=1, stable=True), axis=1)
     budget = jnp.broadcast_to(jnp.asarray(budget, jnp.int32), base.shape)
     return pack(tree, (slot < base[:, None]) | (new & (rank < budget[:, None])))

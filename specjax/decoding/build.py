@@ -29,6 +29,7 @@ class Generation(NamedTuple):
       finish: i32[B], 1 stopped at a stop id (or idle), 2 out of length.
       log_prob: f32[B, M], of the new tokens under the target's own logits.
       stats: counters of each row.
+      memory: the drafter's state, if one was given.
     """
 
     tokens: jax.Array
@@ -36,6 +37,7 @@ class Generation(NamedTuple):
     finish: jax.Array
     log_prob: jax.Array
     stats: stats_lib.Stats
+    memory: contracts.DrafterState | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,6 +63,7 @@ class Decode:
         lengths: jax.Array,
         sampling: sampling_lib.Sampling,
         seeds: jax.Array,
+        memory: contracts.DrafterState | None = None,
     ) -> Generation:
         """Generates.
 
@@ -70,6 +73,8 @@ class Decode:
           lengths: i32[B], 1 to T; 0 leaves a row idle.
           sampling: see ``specjax.sampling``; its key is replaced by ``seeds``.
           seeds: u32[B].
+          memory: the drafter's state to start with, ``memory`` of an earlier call
+            with the same T; ``blank_memory`` makes the first.
 
         Raises:
           ValueError: a shape does not fit, or T + M exceeds the model's context.
@@ -94,11 +99,27 @@ class Decode:
         sampling = dataclasses.replace(sampling, key=key, max_new_tokens=limit)
         padded = jnp.pad(tokens, ((0, 0), (0, capacity - sizes["T"])))
         state = programs.blank(self.recipe, params, sizes["B"], capacity)
+        if memory is not None:
+            state = dataclasses.replace(state, drafter=memory)
         state = programs.prompt(self.recipe, params, state, padded, lengths, sampling)
         state = programs.decode(
             self.recipe, params, state, sampling, jnp.int32(capacity)
         )
-        return collect(state, most)
+        made = collect(state, most)
+        return made if memory is None else made._replace(memory=state.drafter)
+
+    def blank_memory(
+        self, params: contracts.Params, rows: int, slots: int
+    ) -> contracts.DrafterState:
+        """A drafter's state that knows nothing yet.
+
+        Args:
+          params: as for a call.
+          rows: B.
+          slots: T, slots of ``tokens``.
+        """
+        capacity = round_capacity(slots + self.max_new_tokens)
+        return self.recipe.parts.drafter.init(params, rows, capacity)
 
     def params(self, lm, drafter=None) -> contracts.Params:
         """The params that a call wants, the shared arrays referenced once.

@@ -12,6 +12,7 @@ from specjax.core import contracts
 from specjax.core import round as round_lib
 from specjax.core import sampling as sampling_lib
 from specjax.decoding import build, compiled, programs, request
+from specjax.decoding import memory as memory_lib
 from specjax.decoding import result as result_lib
 from specjax.decoding import run as run_lib
 from specjax.drafters import equipped as equipped_lib
@@ -39,7 +40,7 @@ class Engine:
         drafter: contracts.Drafter | equipped_lib.Equipped | None = None,
         *,
         verifier: contracts.Verifier | None = None,
-        widths: tuple[int, ...] = programs.WIDTHS,
+        widths: tuple[int, ...] | None = None,
         prompt_widths: tuple[int, ...] = programs.PROMPT_WIDTHS,
         max_context: int | None = None,
     ) -> None:
@@ -49,7 +50,8 @@ class Engine:
           lm: the target, loaded.
           drafter: what drafts, ``none()`` by default.
           verifier: ``exact()`` by default.
-          widths: ladder of decode rounds.
+          widths: ladder of decode rounds; by default the drafter's own, or the usual
+            one.
           prompt_widths: chunks that prompts go in by.
           max_context: positions to hold, prompt and output together; by default just
             what a request needs.
@@ -83,7 +85,7 @@ class Engine:
             lm.model.target,
             chosen.drafter,
             exact() if verifier is None else verifier,
-            widths=widths,
+            widths=widths or chosen.widths or programs.WIDTHS,
             prompt_widths=prompt_widths,
         )
         params = {"target": lm.params, "drafter": chosen.params, "verifier": {}}
@@ -98,6 +100,7 @@ class Engine:
         num_samples: int = 1,
         ignore_eos: bool = False,
         chat: bool | None = None,
+        memory: memory_lib.Memory | None = None,
         **options: Any,
     ) -> result_lib.Result | list[result_lib.Result]:
         """Generates for one prompt or a batch.
@@ -110,6 +113,7 @@ class Engine:
           ignore_eos: do not stop at the model's own stop ids.
           chat: whether text goes through the chat template as a user's message; by
             default if the model has one.
+          memory: what the drafter learnt in earlier requests; it learns on.
           **options: fields of ``SamplingOptions``.
 
         Returns:
@@ -130,7 +134,7 @@ class Engine:
             ignore_eos=ignore_eos,
             chat=chat,
         )
-        run = self.start(job)
+        run = self.start(job, memory=memory)
         if job.stop:
             while run.running:
                 run.advance(1)
@@ -147,13 +151,14 @@ class Engine:
         ignore_eos: bool = False,
         chat: bool | None = None,
         rounds: int = 1,
+        memory: memory_lib.Memory | None = None,
         **options: Any,
     ) -> "Stream":
         """Generates for one prompt, a few rounds at a time.
 
         Args:
           rounds: rounds between two looks at the output; 1 with stop strings.
-          prompt, stop, ignore_eos, chat, **options: see ``generate``.
+          prompt, stop, ignore_eos, chat, memory, **options: see ``generate``.
 
         Returns:
           An iterator of ``Piece``, whose ``result()`` gives the Result so far.
@@ -164,7 +169,8 @@ class Engine:
             [prompt], options, stop=stop, ignore_eos=ignore_eos, chat=chat
         )
         # Counts end with the text only if every round is looked at.
-        return Stream(self, self.start(job), 1 if job.stop else rounds)
+        run = self.start(job, memory=memory)
+        return Stream(self, run, 1 if job.stop else rounds)
 
     def conversation(self, system: str | None = None) -> "Conversation":
         """Starts a chat whose turns reuse the cache.
@@ -249,7 +255,10 @@ class Engine:
         return request.job(self.lm, prompts, options, **asked)
 
     def start(
-        self, job: request.Job, state: round_lib.State | None = None
+        self,
+        job: request.Job,
+        state: round_lib.State | None = None,
+        memory: memory_lib.Memory | None = None,
     ) -> run_lib.Run:
         """Takes prompts in, up to the first new token of each row.
 
@@ -257,9 +266,10 @@ class Engine:
           job: the batch.
           state: left by an earlier turn of the same rows, with room for this one; it
             is donated. None starts afresh.
+          memory: what the drafter starts with where there is no state.
 
         Raises:
-          ValueError: a prompt does not fit.
+          ValueError: a prompt does not fit, or the memory is of other sizes.
         """
         longest = max(len(ids) for ids in job.ids)
         capacity = self.capacity(longest, job.options.max_new_tokens)
@@ -274,6 +284,7 @@ class Engine:
                 "device": jax.devices()[0].device_kind,
             },
             state=state,
+            memory=memory,
         )
 
     def results(self, run: run_lib.Run) -> list[result_lib.Result]:

@@ -12,6 +12,7 @@ from specjax import checkpoints
 from specjax.core import round as round_lib
 from specjax.core import sampling as sampling_lib
 from specjax.decoding import compiled, programs, request
+from specjax.decoding import memory as memory_lib
 from specjax.decoding import result as result_lib
 from specjax.decoding import text as text_lib
 
@@ -49,6 +50,7 @@ class Run:
         tokenizer: checkpoints.Tokenizer,
         names: dict[str, str],
         state: round_lib.State | None = None,
+        memory: memory_lib.Memory | None = None,
     ) -> None:
         """Takes the prompts in, up to the first new token of each row.
 
@@ -59,12 +61,18 @@ class Run:
           tokenizer: for the texts.
           names: {"model", "drafter", "device"}, for the results.
           state: to go on from, donated; None for a new one.
+          memory: what the drafter of a new state starts with; what it has learnt
+            is put there at the end, and not where the run is broken off.
         """
         self._held, self._job, self._names = held, job, names
+        self._memory = memory
         rows = 1 << (len(job.ids) - 1).bit_length()
         before = held.compile_seconds
         if state is None:
             state = programs.blank(held.recipe, held.params, rows, capacity)
+            if memory is not None:
+                learnt = memory.fitting(state.drafter)
+                state = dataclasses.replace(state, drafter=learnt)
         self.capacity = state.history.tokens.shape[1]
         tokens = np.zeros((rows, self.capacity), np.int32)
         lengths = np.zeros((rows,), np.int32)
@@ -123,6 +131,8 @@ class Run:
             finish = np.array(jax.device_get(self.state.finish))
             finish[ended] = round_lib.STOPPED
             self.state = dataclasses.replace(self.state, finish=jnp.asarray(finish))
+        if self._memory is not None and not self.running:
+            self._memory.state = self.state.drafter
         return pieces
 
     def _push(self, stream: text_lib.GrowingText, token: int) -> str:

@@ -18,6 +18,7 @@ class Equipped(NamedTuple):
       label: how the user spelled it.
       vocab_size: width of its logits, None if it has none. It must be the target's:
         processors and noise go by the target's ids.
+      widths: ladder that it was made for, None for the usual one.
     """
 
     drafter: contracts.Drafter
@@ -25,6 +26,7 @@ class Equipped(NamedTuple):
     fingerprint: str | None = None
     label: str = ""
     vocab_size: int | None = None
+    widths: tuple[int, ...] | None = None
 
 
 def equip(drafter: "contracts.Drafter | Equipped") -> Equipped:

@@ -13,6 +13,7 @@ from typing import Any
 from specjax import checkpoints
 from specjax.core import contracts
 from specjax.decoding import engine as engine_lib
+from specjax.decoding import memory as memory_lib
 from specjax.decoding import result as result_lib
 from specjax.drafters import equipped as equipped_lib
 from specjax.evaluation import margins, prompts
@@ -91,6 +92,11 @@ def run(
     done = [] if out is None else rows_lib.resume(out, settings, len(drafters))
     finished = {row["question_id"] for row in done}
     waiting = [q for q in questions if q.question_id not in finished]
+    if plan.keep and done and waiting:
+        raise ValueError(
+            "keep: what drafters had learnt when the run broke off is not in the file; "
+            "begin anew (--overwrite)"
+        )
     groups = [
         waiting[at : at + plan.batch_size]
         for at in range(0, len(waiting), plan.batch_size)
@@ -103,8 +109,9 @@ def run(
     if groups:
         _warm_up(engines, plan, {len(group) for group in groups}, notify)
     expected = _expected(reference)
+    memories = {label: memory_lib.Memory() if plan.keep else None for label in engines}
     for index, group in enumerate(groups):
-        answers = _measure(engines, plan, group, index)
+        answers = _measure(engines, plan, group, index, memories)
         new = _rows(lm, plan, group, answers, expected)
         new = [{**row, "settings": settings} for row in new]
         if out is not None:
@@ -125,23 +132,32 @@ def _warm_up(engines, plan, sizes, notify) -> None:
         notify(Progress(stage="warm-up", done=number, total=len(engines)))
 
 
-def _measure(engines, plan, group, index) -> dict[str, list[list[list[_Answer]]]]:
-    """Answers [repeat][question][turn] of each drafter, in an order that rotates."""
+def _measure(
+    engines, plan, group, index, memories
+) -> dict[str, list[list[list[_Answer]]]]:
+    """Answers [repeat][question][turn] of each drafter, in an order that rotates.
+
+    Every repeat starts with the memory that the prompt before left.
+    """
     labels = list(engines)
     answers: dict[str, list[list[list[_Answer]]]] = {label: [] for label in labels}
     for repeat in range(plan.repeats):
         first = (index + repeat) % len(labels)
         for label in labels[first:] + labels[:first]:
-            answers[label].append(_answer(engines[label], plan, group))
+            memory = memories[label]
+            before = None if memory is None else memory.state
+            answers[label].append(_answer(engines[label], plan, group, memory))
+            if memory is not None and repeat < plan.repeats - 1:
+                memory.state = before
     return answers
 
 
-def _answer(engine, plan, group) -> list[list[_Answer]]:
+def _answer(engine, plan, group, memory) -> list[list[_Answer]]:
     """Answers [question][turn] of one run."""
     sampling = dict(plan.sampling)
     if plan.turns == plan_lib.FIRST:
         asked = [engine.encode(question.turns[0], plan.chat) for question in group]
-        results = engine.generate(asked, **sampling)
+        results = engine.generate(asked, memory=memory, **sampling)
         return [
             [_Answer(prompt=ids, result=result)]
             for ids, result in zip(asked, results, strict=True)

@@ -29,6 +29,8 @@ class Plan:
       batch_size: prompts that run together.
       chat: whether text goes through the chat template, None if there is one.
       max_context: positions to hold, None for what the prompts need.
+      keep: whether each drafter's state goes on from prompt to prompt, in the order
+        of the file; else every prompt starts with an empty one.
     """
 
     sampling: Mapping[str, Any] = dataclasses.field(default_factory=dict)
@@ -37,6 +39,7 @@ class Plan:
     batch_size: int = 1
     chat: bool | None = None
     max_context: int | None = None
+    keep: bool = False
 
     def validate(self, lm: checkpoints.LanguageModel) -> None:
         """Raises ValueError naming the setting that does not fit."""
@@ -53,6 +56,10 @@ class Plan:
             raise ValueError(
                 f"batch_size must be 1 with turns='all', got {self.batch_size}: a "
                 "conversation runs alone"
+            )
+        if self.turns == ALL and self.keep:
+            raise ValueError(
+                "keep must be off with turns='all': a conversation keeps its own state"
             )
         if self.turns == ALL and (self.chat is False or lm.chat_template is None):
             raise ValueError(

@@ -1,0 +1,46 @@
+"""What a drafter learnt in one request, handed on to the next."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+
+from specjax.core import contracts
+
+
+@dataclasses.dataclass
+class Memory:
+    """A drafter's state between requests.
+
+    Tables that grow with use (token recycling, phrase pools) start empty in every
+    request unless the caller hands on what the last one left. The tokens that come
+    out are the same either way; only the number of rounds changes. A memory belongs to
+    one drafter, one number of rows and one capacity (fix it by ``max_context``).
+
+    Whoever hands a memory on hands on what was drafted for others: keep one a user
+    where that matters.
+
+    Attributes:
+      state: the state, None before the first request.
+    """
+
+    state: contracts.DrafterState | None = None
+
+    def fitting(self, blank: contracts.DrafterState) -> contracts.DrafterState:
+        """A copy of the state, which the next request may use up.
+
+        Args:
+          blank: a new state of the same drafter and sizes.
+
+        Raises:
+          ValueError: the state is of another drafter or of other sizes.
+        """
+        if self.state is None:
+            return blank
+        ours, theirs = jax.eval_shape(lambda: (self.state, blank))
+        if ours != theirs:
+            raise ValueError(
+                "memory: left by another drafter, number of rows or capacity than this "
+                "request has; fix the capacity by max_context, or start a new Memory()"
+            )
+        return jax.tree.map(jnp.copy, self.state)

@@ -1,0 +1,191 @@
+"""As many drafts as pay: tokens expected against the cost of scoring them."""
+
+import dataclasses
+import functools
+from collections.abc import Sequence
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from specjax.core import contracts
+from specjax.core import tree as tree_lib
+from specjax.drafters import equipped
+
+_BINS = 8  # bins of confidence for each source
+_PATIENCE = 6.0  # trials that the stated confidence of a bin weighs as much as
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class AdaptiveState:
+    """What was seen of the child's drafts.
+
+    Attributes:
+      child: its state.
+      tried: f32[B, Z, bins], drafts whose parent was accepted, by source and stated
+        confidence.
+      taken: f32[B, Z, bins], those of them that were accepted.
+    """
+
+    child: contracts.DrafterState
+    tried: jax.Array  # f32[B, Z, bins]
+    taken: jax.Array  # f32[B, Z, bins]
+
+
+def adaptive_length(
+    child: equipped.AnyDrafter, *, widths: Sequence[int], costs: Sequence[float]
+) -> equipped.Equipped:
+    """Trims what a drafter proposes to what is worth scoring.
+
+    A round of width w is worth ``(rows + sum of the chances of the w - 1 likeliest
+    drafts of each row) / cost(w)`` tokens per millisecond; the best width is taken,
+    down to no drafts at all. The chance of a draft is the product of confidences
+    along its path, each corrected by how often drafts of that source and confidence
+    were accepted in the row so far: ``(taken + 6 stated) / (tried + 6)``.
+
+    Args:
+      child: what drafts; its confidences should be estimates of acceptance.
+      widths: ladder that the costs belong to, ascending from 1. Decode with the same
+        ladder, or costs are not those of the widths that run.
+      costs: of a round of each width, in any one unit; params, so that other costs
+        compile nothing anew.
+
+    Raises:
+      ValueError: the ladder does not ascend from 1, or the costs don't fit it.
+
+    Params: {"child": params of the child, "cost": f32[W]}.
+
+    Source: our own. SuffixDecoding lengthens drafts with the match and EAGLE-2 ranks
+    nodes by the product of confidences; that the choice is made by the measured cost
+    of each width follows from the latter being far from flat on small devices.
+    """
+    inner = equipped.equip(child)
+    ladder = _check(tuple(widths), costs)
+    return inner._replace(
+        drafter=_drafter(inner.drafter, ladder),
+        params={"child": inner.params, "cost": jnp.asarray(costs, jnp.float32)},
+        label=f"adaptive_length({inner.label})",
+        widths=ladder,
+    )
+
+
+def _check(ladder: tuple[int, ...], costs: Sequence[float]) -> tuple[int, ...]:
+    if not ladder or ladder[0] != 1 or list(ladder) != sorted(set(ladder)):
+        raise ValueError(
+            f"adaptive_length: widths must ascend from 1, got {list(ladder)}"
+        )
+    if len(costs) != len(ladder) or not np.all(np.asarray(costs) > 0):
+        raise ValueError(
+            f"adaptive_length: costs must be {len(ladder)} positive numbers, one a "
+            f"width, got {list(costs)}"
+        )
+    return ladder
+
+
+@functools.cache
+def _drafter(child: contracts.Drafter, ladder: tuple[int, ...]) -> contracts.Drafter:
+    firsts = np.cumsum([0] + [source.num_tags for source in child.sources])
+    num_sources = len(child.sources)
+
+    def own(params):
+        return {**params, "drafter": params["drafter"]["child"]}
+
+    def init(params, rows, capacity):
+        blank = jnp.zeros((rows, num_sources, _BINS), jnp.float32)
+        inner = child.init(own(params), rows, capacity)
+        # Two buffers: a state may be donated, and then no two leaves may be one.
+        return AdaptiveState(child=inner, tried=blank, taken=jnp.zeros_like(blank))
+
+    def propose(params, state, view, tree):
+        wide = tree_lib.widen(tree, tree.slots + child.bounds.nodes)
+        grown, inner = child.propose(own(params), state.child, view, wide)
+        sure = dataclasses.replace(grown, confidence=_corrected(state, grown, firsts))
+        base = tree.num_nodes
+        budget = _best_budget(ladder, params["drafter"]["cost"], sure, base)
+        kept = tree_lib.keep_likeliest(
+            grown, budget, base, chance=tree_lib.path_confidence(sure)
+        )
+        kept = tree_lib.cut(kept, tree.slots)
+        return kept, dataclasses.replace(state, child=inner)
+
+    def observe(params, state, view, tree, outcome):
+        inner = child.observe(own(params), state.child, view, tree, outcome)
+        state = dataclasses.replace(state, child=inner)
+        return _count(state, tree, outcome, firsts) if view.decoding else state
+
+    nodes = min(child.bounds.nodes, ladder[-1] - 1)
+    return child._replace(
+        init=init,
+        propose=propose,
+        observe=observe,
+        bounds=child.bounds._replace(nodes=nodes),
+    )
+
+
+def _best_budget(ladder, cost, tree, base) -> jax.Array:
+    """New drafts i32[B] that each row may keep at the width that pays best."""
+    slot = jnp.arange(tree.slots, dtype=jnp.int32)[None]
+    new = tree_lib.draft_mask(tree) & (slot >= base[:, None])
+    chance = jnp.where(new, tree_lib.path_confidence(tree), 0.0)
+    likeliest = -jnp.sort(-chance, axis=1)
+    gained = jnp.cumsum(likeliest, axis=1)  # by the first so many drafts
+    busy = (base > 0).astype(jnp.float32)
+    worth = []
+    for width in ladder:
+        room = jnp.clip(width - base, 0, tree.slots)  # i32[B]
+        most = jnp.take_along_axis(gained, jnp.maximum(room - 1, 0)[:, None], axis=1)
+        gain = jnp.where(room > 0, most[:, 0], 0.0)
+        worth.append(jnp.sum(busy + gain))
+    rate = jnp.stack(worth) / cost
+    width = jnp.asarray(ladder, jnp.int32)[jnp.argmax(rate)]
+    return jnp.maximum(width - base, 0)
+
+
+def _place(tree: tree_lib.TokenTree, firsts: np.ndarray) -> tuple[jax.Array, jax.Array]:
+    """Source and bin i32[B, N] of each slot; those without a tag are in the first."""
+    source = jnp.sum(
+        tree.tag[:, :, None] >= jnp.asarray(firsts[1:-1], jnp.int32)[None, None],
+        axis=2,
+        dtype=jnp.int32,
+    )
+    bins = jnp.floor(tree.confidence * _BINS).astype(jnp.int32)
+    return source, jnp.clip(bins, 0, _BINS - 1)
+
+
+def _corrected(state, tree, firsts) -> jax.Array:
+    """Confidence f32[B, N] after what was seen of its like."""
+    if state.tried.shape[1] == 0:
+        return tree.confidence
+    source, bins = _place(tree, firsts)
+    tried = jax.vmap(lambda table, z, b: table[z, b])(state.tried, source, bins)
+    taken = jax.vmap(lambda table, z, b: table[z, b])(state.taken, source, bins)
+    stated = tree.confidence
+    return (taken + _PATIENCE * stated) / (tried + _PATIENCE)
+
+
+def _count(state, tree, outcome, firsts) -> AdaptiveState:
+    """Adds the drafts that were put to the test: their parents were accepted."""
+    if state.tried.shape[1] == 0:
+        return state
+    step = jnp.arange(outcome.path_slot.shape[1], dtype=jnp.int32)[None]
+    on_path = jax.vmap(lambda row, at, ok: row.at[at].max(ok))(
+        jnp.zeros(tree.token.shape, jnp.bool_),
+        outcome.path_slot,
+        step < outcome.num_path[:, None],
+    )
+    spoke = (outcome.num_new > 0)[:, None]
+    parent_on_path = jnp.take_along_axis(on_path, jnp.maximum(tree.parent, 0), axis=1)
+    tested = tree_lib.draft_mask(tree) & parent_on_path & spoke & (tree.tag >= 0)
+    source, bins = _place(tree, firsts)
+
+    def add(table, keep):
+        return jax.vmap(lambda t, z, b, x: t.at[z, b].add(x))(
+            table, source, bins, keep.astype(jnp.float32)
+        )
+
+    return dataclasses.replace(
+        state,
+        tried=add(state.tried, tested),
+        taken=add(state.taken, tested & on_path),
+    )
