@@ -1,24 +1,23 @@
 """Drafters by name, as the command line and recipe files spell them.
 
-``NAME`` or ``NAME:key=value:key=value``. To add a drafter, write its factory and
-``register`` it; the contract suite then runs over it.
+``NAME`` or ``NAME:key=value:key=value``; a combinator's ``children`` are a list of
+such names, or of tables ``{name, options}``, in a recipe file. To add a drafter, write
+its factory and register it in ``named.py``; the contract suite then runs over it.
 """
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from specjax import checkpoints
 from specjax.core import contracts
 from specjax.drafters import equipped
-from specjax.drafters.lookup.prompt_lookup import prompt_lookup
-from specjax.drafters.neural.draft_model import draft_model
-from specjax.drafters.none import none
 
 Options = Mapping[str, Any]
 Builder = Callable[[checkpoints.LanguageModel, Options], equipped.Equipped]
 
 _BUILDERS: dict[str, Builder] = {}
+_CHILD_KEYS = {"name", "options"}
 
 
 def register(name: str, factory: Callable[..., contracts.Drafter]) -> None:
@@ -40,6 +39,54 @@ def register_builder(name: str, builder: Builder) -> None:
       builder: (lm, options) -> Equipped, which loads or makes the weights.
     """
     _BUILDERS[name] = builder
+
+
+def register_combinator(name: str, combine: Callable[..., equipped.AnyDrafter]) -> None:
+    """Makes a combinator known by name; its option ``children`` lists drafters.
+
+    Args:
+      name: letters, digits and underscores.
+      combine: takes drafters and keyword-only options.
+    """
+
+    def build(lm, options):
+        given = dict(options)
+        made = children(name, lm, given.pop("children", ()))
+        return equipped.equip(combine(*made, **convert(name, combine, given)))
+
+    _BUILDERS[name] = build
+
+
+def children(
+    name: str, lm: checkpoints.LanguageModel, specs: Any
+) -> list[equipped.Equipped]:
+    """The drafters that a combinator's option ``children`` lists.
+
+    Args:
+      name: of the combinator.
+      lm: the target.
+      specs: names, or tables {name, options}.
+
+    Raises:
+      ValueError: it is no list, or an entry is not a drafter.
+    """
+    if isinstance(specs, str) or not isinstance(specs, Sequence) or not specs:
+        raise ValueError(
+            f"drafter {name!r}: children must list drafters, in a recipe file "
+            f'(children = ["NAME", ...]), got {specs!r}'
+        )
+    made = []
+    for spec in specs:
+        if isinstance(spec, str):
+            made.append(make(spec, lm))
+            continue
+        if not isinstance(spec, Mapping) or not {"name"} <= set(spec) <= _CHILD_KEYS:
+            raise ValueError(
+                f"drafter {name!r}: a child must be a name or a table with name and "
+                f"options, got {spec!r}"
+            )
+        made.append(make(spec["name"], lm, spec.get("options")))
+    return made
 
 
 def names() -> tuple[str, ...]:
@@ -80,7 +127,7 @@ def _from_factory(name: str, factory: Callable[..., contracts.Drafter]) -> Build
     takes = inspect.signature(factory).parameters
 
     def build(lm, options):
-        given = _convert(name, factory, options)
+        given = convert(name, factory, options)
         if "vocab_size" in takes:
             given.setdefault("vocab_size", lm.model.config.vocab_size)
         return equipped.equip(factory(**given))
@@ -88,8 +135,19 @@ def _from_factory(name: str, factory: Callable[..., contracts.Drafter]) -> Build
     return build
 
 
-def _convert(name: str, factory: Callable, options: Options) -> dict[str, Any]:
-    """Options as the types of the factory's own defaults."""
+def convert(name: str, factory: Callable, options: Options) -> dict[str, Any]:
+    """Options as the types of a factory's own defaults.
+
+    A tuple is spelled with plus signs, 5+10, or as a list in a recipe file.
+
+    Args:
+      name: of the drafter, for errors.
+      factory: its keyword-only parameters are the options.
+      options: as given.
+
+    Raises:
+      ValueError: an option is unknown or its value does not fit.
+    """
     known = {
         p.name: p.default
         for p in inspect.signature(factory).parameters.values()
@@ -102,11 +160,12 @@ def _convert(name: str, factory: Callable, options: Options) -> dict[str, Any]:
             raise ValueError(
                 f"drafter {name!r}: unknown option {key!r}; it takes {options_text}"
             )
-        converted[key] = _as_type(name, key, value, type(known[key]))
+        converted[key] = as_type(name, key, value, type(known[key]))
     return converted
 
 
-def _as_type(name: str, key: str, value: Any, wanted: type) -> Any:
+def as_type(name: str, key: str, value: Any, wanted: type) -> Any:
+    """One option as a type; see ``convert``."""
     if isinstance(value, wanted) and not (wanted is int and isinstance(value, bool)):
         return value
     text = str(value).strip()
@@ -115,29 +174,11 @@ def _as_type(name: str, key: str, value: Any, wanted: type) -> Any:
     try:
         if wanted in (int, float):
             return wanted(text)
+        if wanted is tuple:
+            parts = value if isinstance(value, list) else text.split("+")
+            return tuple(int(part) for part in parts)
     except ValueError:
         pass
     raise ValueError(
         f"drafter {name!r}: option {key!r} must be {wanted.__name__}, got {value!r}"
     )
-
-
-def _build_draft_model(lm, options):
-    given = dict(options)
-    layers, path = given.pop("layers", None), given.pop("model", None)
-    if (layers is None) == (path is None):
-        raise ValueError(
-            "drafter 'draft_model': give either layers=N (the target cut to its first "
-            "N layers) or model=NAME_OR_PATH"
-        )
-    if path is not None:
-        small = checkpoints.load(path, dtype=lm.model.dtype)
-    else:
-        count = _as_type("draft_model", "layers", layers, int)
-        small = checkpoints.truncate(lm, count)
-    return draft_model(small, **_convert("draft_model", draft_model, given))
-
-
-register("none", none)
-register("prompt_lookup", prompt_lookup)
-register_builder("draft_model", _build_draft_model)

@@ -9,7 +9,12 @@ from tests import tiny_model
 from tests.bigram import bigram
 
 # Options for those that have no defaults on the tiny model.
-OPTIONS = {"draft_model": {"layers": 1}}
+CHILDREN = ["prompt_lookup", "bigram"]
+OPTIONS = {
+    "draft_model": {"layers": 1},
+    "merge": {"children": CHILDREN},
+    "fallback": {"children": CHILDREN},
+}
 CAPACITY = 256
 WIDTHS = (1,)  # and whatever holds the drafter's whole tree
 PROMPT_WIDTHS = (4, 16)
