@@ -28,3 +28,19 @@ def match_lengths(history: history_lib.History, max_ngram: int) -> jax.Array:
         agrees = agrees & (slot >= n) & (shifted == wanted)
         length = length + agrees.astype(jnp.int32)
     return length
+
+
+def confidence_after(length: jax.Array) -> jax.Array:
+    """How likely the token that followed an earlier match is to follow again.
+
+    ``(n - 1/2) / (n + 0.9)`` after n matched tokens, those drafted on the way
+    included: 0.26, 0.52, 0.64, 0.71, ... A fit to what SmolLM2 answered to 40
+    instructions, questions and texts (0.25, 0.53, 0.66, 0.69 after 1 to 4 tokens, 0.93
+    after 12 and more; nearly the same for the d-th draft after n tokens and the first
+    after n + d).
+
+    Args:
+      length: i32[...], matched tokens, 1 or more.
+    """
+    n = length.astype(jnp.float32)
+    return (n - 0.5) / (n + 0.9)

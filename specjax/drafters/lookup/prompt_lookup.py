@@ -58,19 +58,20 @@ def prompt_lookup(
     def propose(params, state, view, tree):
         del params
         text = history_lib.append(view.history, *tree_lib.spine_tokens(tree))
-        token, count = _continuation(text)
+        token, count, matched = _continuation(text)
         count = jnp.minimum(count, jnp.maximum(view.room - 1, 0))
+        link = jnp.arange(max_draft, dtype=jnp.int32)[None]
         tree = tree_lib.append_chain(
             tree,
             token=token,
             count=count,
-            confidence=jnp.full(token.shape, 0.5, jnp.float32),
+            confidence=match.confidence_after(jnp.maximum(matched, 1)[:, None] + link),
             anchor=tree_lib.spine_end(tree),
         )
         return tree, state
 
     def _continuation(text):
-        """Draft i32[B, max_draft] and its length i32[B]."""
+        """Draft i32[B, max_draft], its length i32[B], and that of the match i32[B]."""
         slots = text.tokens.shape[1]
         slot = jnp.arange(slots, dtype=jnp.int32)[None]
         length = match.match_lengths(text, max_ngram)
@@ -96,7 +97,7 @@ def prompt_lookup(
         token = jnp.take_along_axis(
             text.tokens, jnp.minimum(start + step, slots - 1), axis=1
         )
-        return token, jnp.where(best >= min_ngram, count, 0)
+        return token, jnp.where(best >= min_ngram, count, 0), best
 
     def observe(params, state, view, tree, outcome):
         del params, view, tree, outcome
