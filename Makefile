@@ -16,7 +16,7 @@ BIN := $(VENV)/bin
 
 MODEL ?= smollm2-135m
 DATASET ?= benchmarks/data/mt_bench.jsonl
-DRAFTERS ?= none,prompt_lookup
+DRAFTERS ?= none,auto,prompt_lookup
 LIMIT ?= 24
 BENCH_ARGS ?=
 OUT ?= results

@@ -15,7 +15,7 @@ import specjax
 from specjax.evaluation import bench, plan, prompts, table
 
 _DATA = pathlib.Path(__file__).with_name("data") / "demo.jsonl"
-_DRAFTER = "prompt_lookup"
+_DRAFTER = "auto"
 
 
 def run(

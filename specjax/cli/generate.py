@@ -127,7 +127,7 @@ def generate(
         results = [_stream(engine, asked, arguments, as_json)]
     if stats:
         for result in results:
-            show.stats(result)
+            show.stats(result, engine.note)
     if any(result.finish_reason == "interrupted" for result in results):
         raise typer.Exit(errors.INTERRUPTED)
 

@@ -77,7 +77,7 @@ class Recipe(_Table):
     dtype: str | None = None
     max_context: int | None = None
     verifier: str = "exact"
-    drafter: DrafterRecipe = DrafterRecipe(name="none")
+    drafter: DrafterRecipe = DrafterRecipe(name="auto")
     sampling: SamplingRecipe = SamplingRecipe()
 
     @pydantic.field_validator("drafter", mode="before")

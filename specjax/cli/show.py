@@ -6,13 +6,20 @@ import rich.table
 from specjax.decoding import result as result_lib
 
 
-def stats(result: result_lib.Result) -> None:
-    """Prints the numbers of one generation to standard error."""
+def stats(result: result_lib.Result, note: str = "") -> None:
+    """Prints the numbers of one generation to standard error.
+
+    Args:
+      result: the generation.
+      note: why the drafter was made as it is.
+    """
     table = rich.table.Table(show_header=False, title="statistics", title_style="bold")
     table.add_column(style="cyan")
     table.add_column(overflow="fold")
     for name, value in _lines(result):
         table.add_row(name, value)
+    if note:
+        table.add_row("choice", note)
     rich.console.Console(stderr=True).print(table)
 
 

@@ -79,7 +79,7 @@ class Engine:
                 f"max_context must be 2 to the model's {limit}, got {max_context}"
             )
         self.lm = lm
-        self.label = chosen.label
+        self.label, self.note = chosen.label, chosen.note
         self._context = max_context
         self._recipe = programs.recipe(
             lm.model.target,
@@ -297,7 +297,7 @@ class Engine:
     def _warn_if_useless(self, result: result_lib.Result) -> None:
         """Says once if drafting does not pay at all."""
         tau, calls = result.tokens_per_target_call, result.target_calls
-        drafts = self._recipe.parts.drafter.bounds.nodes > 0
+        drafts = result.drafted >= calls  # rare drafts cost little
         if (
             drafts
             and not self._warned

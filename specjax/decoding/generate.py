@@ -7,6 +7,7 @@ from specjax import checkpoints
 from specjax.decoding import engine as engine_lib
 from specjax.decoding import request
 from specjax.decoding import result as result_lib
+from specjax.drafters import registry
 
 _MOST = 4
 # Engines with what their keys are the ids of: those stay taken while it is kept.
@@ -17,7 +18,8 @@ def _engine(lm, drafter, max_context) -> engine_lib.Engine:
     """The engine of these parts, kept so that a second call compiles nothing."""
     key = (id(lm), id(drafter), max_context)
     if key not in _kept:
-        engine = engine_lib.Engine(lm, drafter, max_context=max_context)
+        chosen = registry.make("auto", lm) if drafter is None else drafter
+        engine = engine_lib.Engine(lm, chosen, max_context=max_context)
         _kept[key] = (engine, lm, drafter)
         while len(_kept) > _MOST:
             _kept.popitem(last=False)
@@ -38,7 +40,8 @@ def generate(
     Args:
       lm: from ``specjax.load``.
       prompt: text, token ids, chat messages, or a list of such.
-      drafter: what drafts; ``none()`` by default.
+      drafter: what drafts; by default ``auto``, which measures what rounds cost on
+        this device once and drafts as much as pays.
       max_context: positions to hold; by default what the request needs.
       **options: see ``Engine.generate``.
 

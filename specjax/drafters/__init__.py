@@ -2,11 +2,18 @@
 
 import specjax.drafters.named  # noqa: F401, for the names that it registers
 from specjax.drafters.compose.adaptive_length import adaptive_length
+from specjax.drafters.compose.auto import auto
 from specjax.drafters.compose.fallback import fallback
 from specjax.drafters.compose.merge import merge
+from specjax.drafters.compose.ouroboros import ouroboros
 from specjax.drafters.compose.speculate import speculate
+from specjax.drafters.compose.with_suffixes import with_suffixes
 from specjax.drafters.equipped import Equipped, equip
+from specjax.drafters.lookup.lookahead import lookahead
+from specjax.drafters.lookup.phrase_pool import phrase_pool
 from specjax.drafters.lookup.prompt_lookup import prompt_lookup
+from specjax.drafters.lookup.suffix import suffix, suffix_store
+from specjax.drafters.lookup.token_recycling import token_recycling
 from specjax.drafters.neural.draft_model import draft_model
 from specjax.drafters.none import none
 from specjax.drafters.registry import (
@@ -20,16 +27,24 @@ from specjax.drafters.registry import (
 __all__ = [
     "Equipped",
     "adaptive_length",
+    "auto",
     "draft_model",
     "equip",
     "fallback",
+    "lookahead",
     "make",
     "merge",
     "names",
     "none",
+    "ouroboros",
+    "phrase_pool",
     "prompt_lookup",
     "register",
     "register_builder",
     "register_combinator",
     "speculate",
+    "suffix",
+    "suffix_store",
+    "token_recycling",
+    "with_suffixes",
 ]

@@ -19,6 +19,7 @@ class Equipped(NamedTuple):
       vocab_size: width of its logits, None if it has none. It must be the target's:
         processors and noise go by the target's ids.
       widths: ladder that it was made for, None for the usual one.
+      note: why it was made so, for people.
     """
 
     drafter: contracts.Drafter
@@ -27,6 +28,7 @@ class Equipped(NamedTuple):
     label: str = ""
     vocab_size: int | None = None
     widths: tuple[int, ...] | None = None
+    note: str = ""
 
 
 def equip(drafter: "contracts.Drafter | Equipped") -> Equipped:

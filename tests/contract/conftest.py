@@ -1,12 +1,24 @@
 """What the contract suite runs over: every registered drafter, and the example."""
 
 import functools
+import pathlib
+import tempfile
 
 import pytest
 
 from specjax import Engine, drafters
+from specjax.models import costs
 from tests import tiny_model
 from tests.bigram import bigram
+
+
+@functools.cache
+def costs_file() -> str:
+    """Costs so flat that every kind of draft pays, and the ladder has two rungs."""
+    path = pathlib.Path(tempfile.mkdtemp()) / "costs.json"
+    costs.save(path, costs.Costs((1, 16), (10.0, 11.0), (0.1, 0.2)))
+    return str(path)
+
 
 # Options for those that have no defaults on the tiny model.
 CHILDREN = ["prompt_lookup", "bigram"]
@@ -14,6 +26,9 @@ OPTIONS = {
     "draft_model": {"layers": 1},
     "merge": {"children": CHILDREN},
     "fallback": {"children": CHILDREN},
+    "auto": {"costs": costs_file()},
+    "token_recycling": {"nodes": 15},  # a rung of 81 slots wants larger temporaries
+    "with_suffixes": {"children": ["prompt_lookup", "phrase_pool"]},
 }
 CAPACITY = 256
 WIDTHS = (1,)  # and whatever holds the drafter's whole tree

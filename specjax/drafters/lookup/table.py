@@ -157,6 +157,20 @@ def read(
     return phrase, live
 
 
+def forget(table: Table, key: jax.Array, phrase: jax.Array, valid: jax.Array) -> Table:
+    """Frees the ways of phrases, where they are held. Arguments as for ``insert``."""
+
+    def one(stamp, item):
+        key, phrase, valid = item
+        bucket, found = _find(table, key)
+        same = jnp.all(table.phrase[bucket] == phrase[None], axis=1)  # bool[G]
+        gone = same & found & valid
+        return stamp.at[bucket].set(jnp.where(gone, 0, stamp[bucket])), None
+
+    stamp, _ = jax.lax.scan(one, table.stamp, (key, phrase, valid))
+    return dataclasses.replace(table, stamp=stamp)
+
+
 def _insert_one(table: Table, key, phrase, valid, *, evict: str) -> Table:
     bucket, found = _place(table, key)
     fresh = ~found  # a bucket taken over from another key starts empty

@@ -1,0 +1,117 @@
+"""The drafter that a user gets without choosing: what pays on this device."""
+
+import hashlib
+import json
+import os
+import pathlib
+
+import jax
+
+from specjax import checkpoints
+from specjax.drafters import equipped
+from specjax.drafters.compose.adaptive_length import adaptive_length
+from specjax.drafters.compose.merge import merge
+from specjax.drafters.lookup import token_recycling as recycling_lib
+from specjax.drafters.lookup.suffix import suffix
+from specjax.models import costs as costs_lib
+
+_WORTH = 1.1  # by how much recycling alone must beat plain decoding to be taken in
+
+
+def auto(costs: costs_lib.Costs, *, vocab_size: int) -> equipped.Equipped:
+    """The best drafter without trained weights, by what a round costs.
+
+    Copies of earlier text (``suffix``) cost nothing to find, so they are always in.
+    Token recycling drafts everywhere but wants the target's best ids after every
+    node; it joins where its expected tokens still pay for them. How much is drafted in
+    a round is weighed by ``adaptive_length``, down to nothing.
+
+    Args:
+      costs: of each width; all choices follow from them and from what is accepted.
+      vocab_size: of the target.
+    """
+    ladder = costs.steps()
+    budget = max(ladder.widths[-1] - 1, 1)
+    # How much is drafted is for adaptive_length to say, not for the match.
+    copies = suffix(max_nodes=budget, factor=float(budget), offset=0.0)
+    gain, width = _recycling_gain(ladder)
+    cost, child = ladder.forward, copies
+    if gain >= _WORTH:
+        most = min(budget, len(recycling_lib.CHOICES))
+        recycling = recycling_lib.token_recycling(vocab_size=vocab_size, nodes=most)
+        child = merge(copies, recycling, budget=budget)
+        cost = tuple(map(sum, zip(ladder.forward, ladder.top_ids, strict=True)))
+    made = adaptive_length(child, widths=ladder.widths, costs=cost)
+    times = ", ".join(
+        f"{width}: {ms:.1f}" for width, ms in zip(ladder.widths, cost, strict=True)
+    )
+    verdict = "taken in" if gain >= _WORTH else "left out"
+    note = (
+        f"ms by width {times}; token recycling {verdict}: alone it would decode "
+        f"{gain:.2f} times as fast as without drafts (best at width {width})"
+    )
+    return made._replace(label="auto", note=note)
+
+
+def _recycling_gain(costs: costs_lib.Costs) -> tuple[float, int]:
+    """Speed of recycling alone over plain decoding, and the width that gives it."""
+    chances = sorted(map(recycling_lib.chance_of, recycling_lib.CHOICES), reverse=True)
+    plain = costs.forward[0]
+    rows = zip(costs.widths, costs.forward, costs.top_ids, strict=True)
+    gains = [
+        ((1 + sum(chances[: width - 1])) * plain / (ms + top_ms), width)
+        for width, ms, top_ms in rows
+    ]
+    return max(gains)
+
+
+def build_auto(lm: checkpoints.LanguageModel, options) -> equipped.Equipped:
+    """``auto``, by costs from a file (``costs=PATH``) or measured on this device.
+
+    What was measured is kept in the cache folder for the next process.
+
+    Raises:
+      ValueError: an option is not known, or the file holds no costs.
+    """
+    given = dict(options)
+    path = given.pop("costs", None)
+    if given:
+        raise ValueError(
+            f"drafter 'auto': unknown option {next(iter(given))!r}; it takes costs=PATH"
+        )
+    if path is not None:
+        table = costs_lib.load(pathlib.Path(path))
+    else:
+        table = measured(lm)
+    return auto(table, vocab_size=lm.model.config.vocab_size)
+
+
+def measured(lm: checkpoints.LanguageModel) -> costs_lib.Costs:
+    """Costs of this model on this device, from the cache folder where they are kept.
+
+    Raises:
+      ValueError: the cache folder can't be written.
+    """
+    facts = {
+        "model": repr(lm.model.config),
+        "dtype": str(lm.model.dtype),
+        "device": jax.devices()[0].device_kind,
+        "cpus": os.cpu_count(),
+        "jax": jax.__version__,
+    }
+    digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
+    path = checkpoints.cache_folder() / "costs" / f"{digest[:16]}.json"
+    if path.exists():
+        try:
+            return costs_lib.load(path)
+        except ValueError:
+            pass  # Damaged: measured anew and written over.
+    table = costs_lib.measure(lm.model, lm.params)
+    try:
+        costs_lib.save(path, table)
+    except OSError as error:
+        raise ValueError(
+            f"costs: can't write {path} ({error.strerror}); set SPECJAX_CACHE to a "
+            "folder that you may write to"
+        ) from error
+    return table

@@ -1,0 +1,254 @@
+"""Ouroboros: phrases for the draft model and for the target, out of one pool.
+
+    draft model:  lookahead() decodes it phrase by phrase    ,-- reads and fills
+    target:       phrase_pool() lengthens its chain        pool
+                  and learns from what is rejected           `-- reads and fills
+
+The pool is held once, beside the two drafters' states, and lent to each of them in
+turn: where a state had its own, a mark is left.
+"""
+
+import dataclasses
+from typing import Any
+
+import jax
+
+from specjax import checkpoints
+from specjax.core import contracts
+from specjax.drafters import equipped, registry
+from specjax.drafters.compose import family
+from specjax.drafters.compose import with_suffixes as suffixes_lib
+from specjax.drafters.compose.speculate import speculate
+from specjax.drafters.lookup import table as table_lib
+from specjax.drafters.lookup.lookahead import lookahead
+from specjax.drafters.lookup.phrase_pool import phrase_pool
+from specjax.drafters.lookup.prompt_lookup import prompt_lookup
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Lent:
+    """The mark where a pool belongs in a state that has none at the moment."""
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class OuroborosState:
+    """What both drafters remember.
+
+    Attributes:
+      pool: the phrases that they share.
+      children: their states, with marks in its place.
+    """
+
+    pool: table_lib.Table
+    children: tuple[contracts.DrafterState, contracts.DrafterState]
+
+
+def pools(state: contracts.DrafterState) -> list[table_lib.Table]:
+    """The pools that a drafter's state holds, wherever in it."""
+    leaves = jax.tree.leaves(state, is_leaf=_is_pool)
+    return [leaf for leaf in leaves if isinstance(leaf, table_lib.Table)]
+
+
+def put(
+    state: contracts.DrafterState, pool: table_lib.Table | Lent
+) -> contracts.DrafterState:
+    """The state with this in the place of its pool, or of the mark there."""
+    return jax.tree.map(lambda x: pool if _is_pool(x) else x, state, is_leaf=_is_pool)
+
+
+def _is_pool(x: Any) -> bool:
+    return isinstance(x, (table_lib.Table, Lent))
+
+
+@equipped.combinator
+def ouroboros(
+    drafter: contracts.Drafter, pool: contracts.Drafter, *, min_chance: float = 0.0
+) -> contracts.Drafter:
+    """``with_suffixes(drafter, pool)`` whose two drafters share one pool.
+
+    As published, ``ouroboros(speculate(model, drafter=lookahead()), phrase_pool())``:
+    what the draft model's lookahead spells becomes suffixes for the target, what the
+    target answers speeds the draft model up. To carry it over to the next request,
+    carry the state over.
+
+    Args:
+      drafter: what drafts first; its state holds one pool, however deep.
+      pool: what hangs suffixes behind it, with a pool of the same sizes.
+      min_chance: as for ``with_suffixes``.
+
+    Raises:
+      ValueError: ``min_chance`` is not in [0, 1]; or, from ``init``, the two do not
+        have one pool each, or pools of different sizes.
+
+    Source: Ouroboros (Zhao et al. 2024).
+    """
+    suffixes_lib.check_chance("ouroboros", min_chance)
+    children = (drafter, pool)
+
+    def init(params, rows, capacity):
+        states = family.init(children, params, rows, capacity)
+        first, second = states
+        _check_pools(pools(first), pools(second))
+        return OuroborosState(
+            pool=pools(second)[0], children=(put(first, Lent()), put(second, Lent()))
+        )
+
+    def propose(params, state, view, tree):
+        shared, kept = state.pool, []
+        for index, child in enumerate(state.children):
+            if index == 1:
+                view = suffixes_lib.only_likely(view, tree, min_chance)
+            tree, after = family.propose(
+                children, index, params, put(child, shared), view, tree
+            )
+            (shared,) = pools(after)
+            kept.append(put(after, Lent()))
+        return tree, OuroborosState(pool=shared, children=tuple(kept))
+
+    def observe(params, state, view, tree, outcome):
+        shared, kept = state.pool, list(state.children)
+        for index in range(2):
+            kept[index] = put(kept[index], shared)
+            after = family.observe(
+                _listening(children, index), params, tuple(kept), view, tree, outcome
+            )[index]
+            (shared,) = pools(after)
+            kept[index] = put(after, Lent())
+        return OuroborosState(pool=shared, children=tuple(kept))
+
+    return contracts.Drafter(
+        init=init,
+        propose=propose,
+        observe=observe,
+        bounds=suffixes_lib.bounds(drafter, pool),
+        needs=family.needs(children),
+        sources=family.sources(children),
+    )
+
+
+def _check_pools(first: list[table_lib.Table], second: list[table_lib.Table]) -> None:
+    """Refuses drafters that can't share a pool."""
+    shapes = [
+        [jax.tree.map(lambda x: x.shape, pool) for pool in held]
+        for held in (first, second)
+    ]
+    if len(first) != 1 or shapes[0] != shapes[1]:
+        raise ValueError(
+            "ouroboros: both drafters must hold one phrase pool of the same ngram, "
+            f"max_phrases and buckets, got pools of shapes {shapes[0]} and {shapes[1]}"
+        )
+
+
+def _listening(children: family.Children, index: int) -> family.Children:
+    """The family with all children deaf but one."""
+
+    def deaf(params, state, view, tree, outcome):
+        del params, view, tree, outcome
+        return state
+
+    return tuple(
+        child if at == index else child._replace(observe=deaf)
+        for at, child in enumerate(children)
+    )
+
+
+def _without_model(
+    *,
+    vocab_size: int = 0,
+    max_draft: int = 12,
+    short_draft: int = 3,
+    ngram: int = 4,
+    max_phrases: int = 4,
+    suffixes: int = 1,
+    harvest: str = "none",
+    correct: str = "none",
+    min_chance: float = 0.5,
+    buckets: int = 2048,
+) -> equipped.Equipped:
+    """Without a draft model: prompt lookup, and phrases where it is unsure.
+
+    A longer lookup would be a better suffix of a lookup than a phrase is, so suffixes
+    go where the chain is empty or short. The phrases are those of the text:
+    learning from answers takes a row of the head for every node.
+    """
+    pool = phrase_pool(
+        vocab_size=vocab_size,
+        ngram=ngram,
+        max_phrases=max_phrases,
+        suffixes=suffixes,
+        harvest=harvest,
+        correct=correct,
+        buckets=buckets,
+    )
+    chain = prompt_lookup(max_draft=max_draft, short_draft=short_draft)
+    made = suffixes_lib.with_suffixes(chain, pool, min_chance=min_chance)
+    return equipped.equip(made)._replace(widths=(1, 4, 8, 16))
+
+
+def _with_model(
+    small: checkpoints.LanguageModel,
+    *,
+    vocab_size: int = 0,
+    max_draft: int = 6,
+    window: int = 4,
+    ngram: int = 4,
+    max_phrases: int = 4,
+    suffixes: int = 3,
+    harvest: str = "agreement",
+    correct: str = "agreement",
+    min_chance: float = 0.0,
+    buckets: int = 2048,
+) -> equipped.Equipped:
+    """The published system, in sizes for small devices.
+
+    The text enters the shared pool by the suffixes' drafter alone.
+    """
+    sizes = {
+        "vocab_size": vocab_size,
+        "ngram": ngram,
+        "max_phrases": max_phrases,
+        "buckets": buckets,
+    }
+    inner = lookahead(window=window, pool_from_prompt=False, **sizes)
+    chain = equipped.Equipped(
+        drafter=speculate(small.model.target, drafter=inner, max_draft=max_draft),
+        params={"model": small.params, "drafter": {}},
+        fingerprint=small.fingerprint,
+        label=f"speculate({small.name}, lookahead)",
+        vocab_size=small.model.config.vocab_size,
+    )
+    pool = phrase_pool(suffixes=suffixes, harvest=harvest, correct=correct, **sizes)
+    return ouroboros(chain, pool, min_chance=min_chance)
+
+
+def build_ouroboros(
+    lm: checkpoints.LanguageModel, options: registry.Options
+) -> equipped.Equipped:
+    """Builds it by name: with ``layers`` or ``model`` as published, else without model.
+
+    Args:
+      lm: the target.
+      options: ``layers`` (the target cut to its first layers is the draft model),
+        ``model`` (name or path of one), neither, and those of the parts.
+
+    Raises:
+      ValueError: an option is unknown or out of range, or both are given.
+    """
+    given = {"vocab_size": lm.model.config.vocab_size, **options}
+    layers, path = given.pop("layers", None), given.pop("model", None)
+    if layers is not None and path is not None:
+        raise ValueError(
+            "drafter 'ouroboros': give layers=N (the target cut to its first N layers) "
+            "or model=NAME_OR_PATH or neither, not both"
+        )
+    if layers is None and path is None:
+        convert = registry.convert("ouroboros", _without_model, given)
+        return _without_model(**convert)
+    if path is not None:
+        small = checkpoints.load(path, dtype=lm.model.dtype)
+    else:
+        count = registry.as_type("ouroboros", "layers", layers, int)
+        small = checkpoints.truncate(lm, count)
+    return _with_model(small, **registry.convert("ouroboros", _with_model, given))
