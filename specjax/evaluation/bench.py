@@ -16,7 +16,7 @@ from specjax.decoding import engine as engine_lib
 from specjax.decoding import memory as memory_lib
 from specjax.decoding import result as result_lib
 from specjax.drafters import equipped as equipped_lib
-from specjax.evaluation import margins, prompts
+from specjax.evaluation import margins, parts, prompts
 from specjax.evaluation import plan as plan_lib
 from specjax.evaluation import rows as rows_lib
 
@@ -106,14 +106,16 @@ def run(
         label: engine_lib.Engine(lm, drafter, verifier=verifier, max_context=capacity)
         for label, drafter in drafters.items()
     }
+    own: dict[str, dict[str, Any]] = {}
     if groups:
         _warm_up(engines, plan, {len(group) for group in groups}, notify)
+        own = {k: parts.measure(engine, capacity) for k, engine in engines.items()}
     expected = _expected(reference)
     memories = {label: memory_lib.Memory() if plan.keep else None for label in engines}
     for index, group in enumerate(groups):
         answers = _measure(engines, plan, group, index, memories)
         new = _rows(lm, plan, group, answers, expected)
-        new = [{**row, "settings": settings} for row in new]
+        new = [{**row, **own[row["drafter"]], "settings": settings} for row in new]
         if out is not None:
             rows_lib.append(out, new)
         done += new

@@ -49,11 +49,14 @@ def write(
         from specjax.evaluation import plots as plots_lib  # matplotlib is an extra
 
         plots = plots_lib.draw(rows, lines, folder)
-    markdown = _markdown(settings, lines, different, [plot.name for plot in plots])
+    costs = table.costs(rows)
+    names = [plot.name for plot in plots]
+    markdown = _markdown(settings, lines, costs, different, names)
     written[0].write_text(markdown, encoding="utf-8")
     summary = {
         "settings": settings,
         "table": [dataclasses.asdict(line) for line in lines],
+        "costs": [dataclasses.asdict(cost) for cost in costs],
         "different": different,
     }
     written[1].write_text(f"{json.dumps(summary, indent=2)}\n", encoding="utf-8")
@@ -68,12 +71,15 @@ def _short(row: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _markdown(settings, lines, different, plots: Sequence[str]) -> str:
+def _markdown(settings, lines, costs, different, plots: Sequence[str]) -> str:
     parts = ["# Benchmark", table.to_markdown(lines)]
     parts.append(
         "tau: new tokens a target call. speedup: total decode time of `none` over the "
         "drafter's. identical: rows with the very tokens of `none`."
     )
+    if costs:
+        parts.append("## What the drafters themselves cost, at batch 1")
+        parts.append(table.costs_to_markdown(costs))
     if different:
         listed = [
             f"- question {row['question_id']}, turn {row['turn']}, `{row['drafter']}`: "

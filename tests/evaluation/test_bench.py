@@ -79,3 +79,31 @@ def test_none_must_be_there(lm):
     drafters = {"x": specjax.drafters.prompt_lookup()}
     with pytest.raises(ValueError, match="none"):
         bench.run(lm, drafters, QUESTIONS)
+
+
+def test_what_was_learnt_goes_on_when_asked(lm):
+    """The state goes on from prompt to prompt, and each repeat begins with it."""
+    made = specjax.drafters.make("token_recycling:nodes=7:warm_prompt=false", lm)
+    drafters = {"none": specjax.drafters.none(), "x": made}
+    twice = [QUESTIONS[0], dataclasses.replace(QUESTIONS[0], question_id=9)]
+    calls = {}
+    for keep in (False, True):
+        asked = plan.Plan(sampling=SAMPLING, keep=keep, repeats=2)
+        rows = bench.run(lm, drafters, twice, asked)
+        assert all(row["identical"] and row["runs_agree"] for row in rows)
+        calls[keep] = [r["target_calls"] for r in rows if r["drafter"] == "x"]
+        (size,) = {row["drafter_mb"] for row in rows if row["drafter"] == "x"}
+        assert size == 4 * lm.model.config.vocab_size * 8 / 1e6
+    assert calls[False][0] == calls[False][1] == calls[True][0]
+    assert calls[True][1] < calls[True][0]
+
+
+def test_a_run_that_broke_off_can_not_go_on_with_what_was_learnt(lm, tmp_path):
+    out = tmp_path / "rows.jsonl"
+    drafters = {"none": specjax.drafters.none()}
+    asked = plan.Plan(sampling=SAMPLING, keep=True)
+    bench.run(lm, drafters, QUESTIONS, asked, out=out)
+    lines = out.read_text().splitlines(keepends=True)
+    out.write_text("".join(lines[:-1]))
+    with pytest.raises(ValueError, match="keep: .*begin anew"):
+        bench.run(lm, drafters, QUESTIONS, asked, out=out)
