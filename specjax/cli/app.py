@@ -12,6 +12,7 @@ import typer
 from specjax.cli import errors
 from specjax.cli.bench import bench
 from specjax.cli.check import check
+from specjax.cli.datastore import datastore
 from specjax.cli.fetch import fetch
 from specjax.cli.generate import generate
 from specjax.cli.report import report
@@ -27,6 +28,7 @@ app = typer.Typer(
 )
 for _command in COMMANDS:
     app.command()(errors.guard(_command))
+app.add_typer(datastore, name="datastore")
 
 
 def main() -> None:

@@ -4,12 +4,16 @@ import specjax.drafters.named  # noqa: F401, for the names that it registers
 from specjax.drafters.compose.adaptive_length import adaptive_length
 from specjax.drafters.compose.auto import auto
 from specjax.drafters.compose.fallback import fallback
+from specjax.drafters.compose.hierarchy import hierarchy
 from specjax.drafters.compose.merge import merge
 from specjax.drafters.compose.ouroboros import ouroboros
 from specjax.drafters.compose.speculate import speculate
 from specjax.drafters.compose.with_suffixes import with_suffixes
 from specjax.drafters.equipped import Equipped, equip
+from specjax.drafters.lookup.context_ngrams import context_ngrams
+from specjax.drafters.lookup.corpus import corpus
 from specjax.drafters.lookup.lookahead import lookahead
+from specjax.drafters.lookup.model_ngrams import model_ngrams
 from specjax.drafters.lookup.phrase_pool import phrase_pool
 from specjax.drafters.lookup.prompt_lookup import prompt_lookup
 from specjax.drafters.lookup.suffix import suffix, suffix_store
@@ -28,12 +32,16 @@ __all__ = [
     "Equipped",
     "adaptive_length",
     "auto",
+    "context_ngrams",
+    "corpus",
     "draft_model",
     "equip",
     "fallback",
+    "hierarchy",
     "lookahead",
     "make",
     "merge",
+    "model_ngrams",
     "names",
     "none",
     "ouroboros",

@@ -8,7 +8,7 @@ import pytest
 
 from specjax import Engine, drafters
 from specjax.models import costs
-from tests import tiny_model
+from tests import tiny_model, tiny_store
 from tests.bigram import bigram
 
 
@@ -28,6 +28,9 @@ OPTIONS = {
     "fallback": {"children": CHILDREN},
     "auto": {"costs": costs_file()},
     "token_recycling": {"nodes": 15},  # a rung of 81 slots wants larger temporaries
+    "corpus": {"store": tiny_store.path()},
+    "model_ngrams": {"store": tiny_store.path()},
+    "hierarchy": {"store": tiny_store.path()},
     "with_suffixes": {"children": ["prompt_lookup", "phrase_pool"]},
 }
 CAPACITY = 256

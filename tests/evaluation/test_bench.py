@@ -105,5 +105,5 @@ def test_a_run_that_broke_off_can_not_go_on_with_what_was_learnt(lm, tmp_path):
     bench.run(lm, drafters, QUESTIONS, asked, out=out)
     lines = out.read_text().splitlines(keepends=True)
     out.write_text("".join(lines[:-1]))
-    with pytest.raises(ValueError, match="keep: .*begin anew"):
+    with pytest.raises(ValueError, match=r"keep: .*begin anew"):
         bench.run(lm, drafters, QUESTIONS, asked, out=out)
