@@ -354,15 +354,23 @@ def twins(tree: TokenTree) -> jax.Array:
     """
     slot = jnp.arange(tree.slots, dtype=jnp.int32)
     drafts = draft_mask(tree)
-    both = drafts[:, :, None] & drafts[:, None, :]
-    same = both & (tree.token[:, :, None] == tree.token[:, None, :])
-    same = same & (tree.depth[:, :, None] == tree.depth[:, None, :])
+    same = drafts[:, :, None] & drafts[:, None, :]
+    same = same & (tree.token[:, :, None] == tree.token[:, None, :])
     same = same | jnp.eye(tree.slots, dtype=jnp.bool_)[None]
-    up = jnp.where(drafts, tree.parent, slot[None])
-    for _ in range(max(tree.slots - 1, 1).bit_length()):
-        same = same & jax.vmap(lambda pairs, to: pairs[to][:, to])(same, up)
-        up = jnp.take_along_axis(up, up, axis=1)
-    return jnp.argmax(same, axis=2).astype(jnp.int32)
+    parent = jnp.where(drafts, tree.parent, slot[None])
+
+    def step(twin: jax.Array) -> jax.Array:
+        up = jnp.where(drafts, jnp.take_along_axis(twin, parent, axis=1), slot[None])
+        alike = same & (up[:, :, None] == up[:, None, :])
+        return jnp.argmax(alike, axis=2).astype(jnp.int32)  # the lowest
+
+    def going(carry: tuple[jax.Array, jax.Array]) -> jax.Array:
+        return jnp.any(carry[0] != carry[1])
+
+    # Once the parents of a depth are settled the next depth is.
+    own = jnp.broadcast_to(slot[None], tree.token.shape)
+    start = (own, step(own))
+    return jax.lax.while_loop(going, lambda c: (c[1], step(c[1])), start)[1]
 
 
 def fold(tree: TokenTree, base: jax.Array) -> TokenTree:
