@@ -12,10 +12,11 @@ Rules that test drafts against their laws draw in *lanes* of their own, keyed by
 import jax
 import jax.numpy as jnp
 
-# Lanes of the rules that need laws. The exact rule uses the plain key.
+# Lanes of the rules that draw anew in each round. The exact rule uses the plain key.
 LANE_DRAFT = 1
 LANE_ACCEPT = 2
 LANE_RESIDUAL = 3
+LANE_LENIENT = 4
 
 _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 _PARITY = 0x1BD11BDA

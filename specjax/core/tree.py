@@ -382,7 +382,8 @@ def fold(tree: TokenTree, base: jax.Array) -> TokenTree:
 
     Args:
       tree: the tree.
-      base: i32[B], slots that stay as they are; new nodes may fold into them.
+      base: i32[B], slots that stay; new nodes may fold into them, which can only
+        raise their confidence.
     """
     slot = jnp.arange(tree.slots, dtype=jnp.int32)[None]
     twin = jnp.where(slot < base[:, None], slot, twins(tree))

@@ -12,6 +12,7 @@ from specjax.core import contracts, noise
 from specjax.core import round as round_lib
 from specjax.core import sampling as sampling_lib
 from specjax.core import stats as stats_lib
+from specjax.decoding import memory as memory_lib
 from specjax.decoding import programs
 from specjax.drafters import equipped as equipped_lib
 from specjax.models import model as model_lib
@@ -77,7 +78,8 @@ class Decode:
             with the same T; ``blank_memory`` makes the first.
 
         Raises:
-          ValueError: a shape does not fit, or T + M exceeds the model's context.
+          ValueError: a shape or the memory does not fit, or T + M exceeds the model's
+            context.
         """
         sizes = shapes.check(
             "decode",
@@ -100,6 +102,7 @@ class Decode:
         padded = jnp.pad(tokens, ((0, 0), (0, capacity - sizes["T"])))
         state = programs.blank(self.recipe, params, sizes["B"], capacity)
         if memory is not None:
+            memory_lib.check(memory, state.drafter)
             state = dataclasses.replace(state, drafter=memory)
         state = programs.prompt(self.recipe, params, state, padded, lengths, sampling)
         state = programs.decode(

@@ -37,10 +37,19 @@ class Memory:
         """
         if self.state is None:
             return blank
-        ours, theirs = jax.eval_shape(lambda: (self.state, blank))
-        if ours != theirs:
-            raise ValueError(
-                "memory: left by another drafter, number of rows or capacity than this "
-                "request has; fix the capacity by max_context, or start a new Memory()"
-            )
+        check(self.state, blank)
         return jax.tree.map(jnp.copy, self.state)
+
+
+def check(state: contracts.DrafterState, blank: contracts.DrafterState) -> None:
+    """Refuses a state that is not of the shapes of a blank one.
+
+    Raises:
+      ValueError: the state is of another drafter or of other sizes.
+    """
+    ours, theirs = jax.eval_shape(lambda: (state, blank))
+    if ours != theirs:
+        raise ValueError(
+            "memory: left by another drafter, number of rows or capacity than this "
+            "request has; fix the capacity (max_context), or begin without a memory"
+        )

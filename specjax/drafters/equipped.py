@@ -62,7 +62,7 @@ def combinator(
 
     Raises (when called):
       TypeError: a child is neither a Drafter nor an Equipped.
-      ValueError: children were made for different tokenizers or vocabularies.
+      ValueError: children were made for different tokenizers, vocabularies or ladders.
     """
     cached = functools.cache(combine)
 
@@ -79,6 +79,7 @@ def combinator(
             fingerprint=_agreed(combine.__name__, "tokenizers", parts, "fingerprint"),
             label=f"{combine.__name__}({inner})",
             vocab_size=_agreed(combine.__name__, "vocabularies", parts, "vocab_size"),
+            widths=_agreed(combine.__name__, "ladders", parts, "widths"),
         )
 
     return combined
@@ -86,8 +87,8 @@ def combinator(
 
 def _agreed(name: str, what: str, parts: list[Equipped], field: str) -> Any:
     """The value that all parts which have one share."""
-    stated = {part.label: getattr(part, field) for part in parts}
-    values = {value for value in stated.values() if value is not None}
+    stated = [(part.label, getattr(part, field)) for part in parts]
+    values = {value for _, value in stated if value is not None}
     if len(values) > 1:
         raise ValueError(f"{name}: the drafters have different {what}: {stated}")
     return next(iter(values), None)

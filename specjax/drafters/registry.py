@@ -52,7 +52,14 @@ def register_combinator(name: str, combine: Callable[..., equipped.AnyDrafter]) 
     def build(lm, options):
         given = dict(options)
         made = children(name, lm, given.pop("children", ()))
-        return equipped.equip(combine(*made, **convert(name, combine, given)))
+        converted = convert(name, combine, given)
+        try:
+            inspect.signature(combine).bind(*made, **converted)
+        except TypeError as error:
+            raise ValueError(
+                f"drafter {name!r}: children lists {len(made)} drafters ({error})"
+            ) from error
+        return equipped.equip(combine(*made, **converted))
 
     _BUILDERS[name] = build
 

@@ -101,6 +101,12 @@ def run(
         waiting[at : at + plan.batch_size]
         for at in range(0, len(waiting), plan.batch_size)
     ]
+    if plan.keep and len({(len(group) - 1).bit_length() for group in groups}) > 1:
+        raise ValueError(
+            f"keep: batch_size={plan.batch_size} leaves a last batch of "
+            f"{len(groups[-1])} prompts, and a drafter's state is of one size; choose "
+            "a batch_size that divides the number of prompts"
+        )
     capacity = plan_lib.context(engine_lib.Engine(lm), plan, questions)
     engines = {
         label: engine_lib.Engine(lm, drafter, verifier=verifier, max_context=capacity)

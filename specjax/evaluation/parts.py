@@ -38,19 +38,30 @@ def measure(engine: engine_lib.Engine, capacity: int) -> dict[str, Any]:
     size = _bytes(state) + _bytes(held.params["drafter"])
     view = _view(engine, capacity)
     slots = recipe.decode_plan.widths[-1]
-    start = view.start
-    tree = tree_lib.trunk(view.history, start, jnp.ones_like(start), slots)
+    tree = trunk(view, slots)
     propose = jax.jit(drafter.propose)
     observe = jax.jit(drafter.observe)
     grown, state = propose(held.params, state, view, tree)
     outcome = _outcome(engine, slots)
+    seen = after(view)
     return {
         "drafter_mb": size / 1e6,
         "propose_ms": _median_ms(lambda: propose(held.params, state, view, tree)),
         "observe_ms": _median_ms(
-            lambda: observe(held.params, state, view, grown, outcome)
+            lambda: observe(held.params, state, seen, grown, outcome)
         ),
     }
+
+
+def trunk(view: contracts.View, slots: int) -> tree_lib.TokenTree:
+    """The tree of a decode round before anything is drafted."""
+    one = jnp.ones_like(view.start)
+    return tree_lib.trunk(view.history, view.start, one, slots)
+
+
+def after(view: contracts.View) -> contracts.View:
+    """The view of ``observe`` in which the last token is the one just emitted."""
+    return dataclasses.replace(view, start=view.start - 1)
 
 
 def _bytes(tree: Any) -> int:

@@ -1,13 +1,16 @@
 """What a round of each width costs on this device, measured in a second or two.
 
 Not whole programs are compiled for it, one a width, but one layer, which then runs
-over the weights of all layers in turn: they must come from memory, as in a real round.
+over the weights of the layers in turn: they must come from memory, as in a real round.
+Of stacked layers only a few are used, since slices are copies.
 """
 
 import dataclasses
 import json
+import os
 import pathlib
 import statistics
+import tempfile
 import time
 from collections.abc import Sequence
 
@@ -23,6 +26,7 @@ WIDTHS = (1, 4, 8, 16)
 _PRESENT = 256  # tokens in the cache while measuring
 _REPEATS = 3
 _LAYERS = 32  # most layers whose weights are used
+_STACKED_LAYERS = 4
 _TOP = 8
 
 
@@ -76,9 +80,10 @@ class Costs:
 def save(path: pathlib.Path, costs: Costs) -> None:
     """Writes a table whole or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(path.name + ".part")
-    part.write_text(json.dumps(dataclasses.asdict(costs)), encoding="utf-8")
-    part.replace(path)
+    # A name of its own: several processes may measure at once.
+    with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False) as file:
+        json.dump(dataclasses.asdict(costs), file)
+    os.replace(file.name, path)
 
 
 def load(path: pathlib.Path) -> Costs:
@@ -125,7 +130,7 @@ def _layers(params) -> list:
     """Weights of single layers, sliced where they are stacked."""
     layers = params["layers"]
     if isinstance(layers, dict):
-        count = min(jax.tree.leaves(layers)[0].shape[0], _LAYERS // 8)
+        count = min(jax.tree.leaves(layers)[0].shape[0], _STACKED_LAYERS)
         return [jax.tree.map(lambda x, i=i: x[i], layers) for i in range(count)]
     return list(layers[:_LAYERS])
 
@@ -147,7 +152,8 @@ def _runs(model, params, layers, width):
 
     @jax.jit
     def best(rest, hidden):
-        return jax.lax.top_k(decoder.head(config, rest, hidden[0]), _TOP)
+        most = min(_TOP, config.vocab_size)
+        return jax.lax.top_k(decoder.head(config, rest, hidden[0]), most)
 
     hidden = one(layers[0], rest)[0]
 

@@ -95,6 +95,32 @@ def shared_draw(law: np.ndarray, candidates: Sequence[Candidate]) -> Split:
     return Split(np.asarray(kept), rest)
 
 
+def emission(law: np.ndarray, token: int | None, lenience: float) -> np.ndarray:
+    """Law of what `lenient` emits where ``token`` (or nothing) was drafted.
+
+    q'(x) = a = min(1, l p(x)) and q'(y) = (1 - a) p(y) / (1 - p(x)) elsewhere.
+    """
+    law = law.astype(np.float64)
+    if token is None:
+        return law
+    kept = min(1.0, lenience * law[token])
+    rest = np.where(np.arange(len(law)) == token, 0.0, law)
+    emitted = (1.0 - kept) * rest / rest.sum() if rest.sum() > 0 else rest
+    emitted[token] = kept
+    return emitted
+
+
+def lenient(lenience: float) -> Rule:
+    """The rule of `lenient` at temperature 1: favours the likeliest candidate."""
+
+    def rule(law: np.ndarray, candidates: Sequence[Candidate]) -> Split:
+        tokens = [candidate.token for candidate in candidates]
+        best = max(tokens, key=lambda token: law[token], default=None)
+        return shared_draw(emission(law, best, lenience), candidates)
+
+    return rule
+
+
 def replay(
     law: np.ndarray, candidates: Sequence[Candidate], uniforms: Sequence[float]
 ) -> tuple[int | None, np.ndarray]:

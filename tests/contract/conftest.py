@@ -28,7 +28,7 @@ OPTIONS = {
     "fallback": {"children": CHILDREN},
     "auto": {"costs": costs_file()},
     "token_recycling": {"nodes": 15},  # a rung of 81 slots wants larger temporaries
-    "corpus": {"store": tiny_store.path()},
+    "corpus": {"store": tiny_store.path(), "max_hits": 16, "max_nodes": 15},
     "model_ngrams": {"store": tiny_store.path()},
     "hierarchy": {"store": tiny_store.path()},
     "with_suffixes": {"children": ["prompt_lookup", "phrase_pool"]},

@@ -191,10 +191,26 @@ def test_one_program_sharded_over_rows(started, speculative, drafter, lm):
     np.testing.assert_array_equal(alone.num_new, spread.num_new)
 
 
-def test_jit_equals_no_jit(speculative):
+def test_drafting_without_jit(started, speculative, drafter):
+    """What ``propose`` drafts after a prompt is the same when nothing is compiled."""
+    held, start, _ = started
+    state, chosen = start(), drafter.drafter
+    length = state.history.length
+    slots = held.recipe.decode_plan.widths[-1]
+    root = tree_lib.trunk(state.history, length - 1, jnp.ones_like(length), slots)
+    arguments = (held.params, state.drafter, _view(speculative, state.history), root)
+    fast, _ = jax.jit(chosen.propose)(*arguments)
+    with jax.disable_jit():
+        slow, _ = chosen.propose(*arguments)
+    np.testing.assert_array_equal(fast.num_nodes, slow.num_nodes)
+    np.testing.assert_array_equal(fast.token, slow.token)
+    np.testing.assert_array_equal(fast.parent, slow.parent)
+
+
+def test_rounds_without_jit(plain):
     """A prompt and two rounds without jit give what the compiled programs give."""
-    held = speculative.programs
-    tokens, lengths = batch(speculative, TEXTS[3:])
+    held = plain.programs
+    tokens, lengths = batch(plain, TEXTS[3:])
     sampled = sampling(1, max_new_tokens=3)
     state = programs.blank(held.recipe, held.params, 1, CAPACITY)
     with jax.disable_jit():

@@ -75,3 +75,7 @@ def test_memory_of_a_pure_function(engine):
     warm = run(params, tokens, lengths, one, seeds, cold.memory)
     np.testing.assert_array_equal(warm.tokens, cold.tokens)
     assert int(warm.stats.target_calls[0]) < int(cold.stats.target_calls[0])
+    wider = jnp.zeros((1, len(ids) + 300), jnp.int32)
+    two = jax.tree.map(lambda x: jnp.concatenate([x, x]), cold.memory)
+    with pytest.raises(ValueError, match="memory: left by another"):
+        run(params, wider, lengths, one, seeds, two)

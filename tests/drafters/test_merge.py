@@ -89,3 +89,21 @@ def test_bad_budget(budget):
 def test_one_child_is_too_few():
     with pytest.raises(ValueError, match="at least 2 drafters"):
         merge(LONG)
+
+
+def test_depth_is_bounded_by_the_budget():
+    assert merge(LONG, BROAD, budget=2).bounds == (2, 2, 2)
+
+
+def test_one_label_does_not_hide_another_tokenizer():
+    one = equipped.Equipped(LONG, {}, "words", "same", 7)
+    other = equipped.Equipped(BROAD, {}, "others", "same", 7)
+    with pytest.raises(ValueError, match=r"merge: .*different tokenizers"):
+        merge(one, other)
+
+
+def test_children_made_for_one_ladder_keep_it():
+    one = equipped.Equipped(LONG, {}, widths=(1, 4))
+    assert merge(one, BROAD).widths == (1, 4)
+    with pytest.raises(ValueError, match=r"merge: .*different ladders"):
+        merge(one, equipped.Equipped(BROAD, {}, widths=(1, 8)))

@@ -67,3 +67,21 @@ def test_rules_that_need_laws_refuse_a_drafter_without(lm):
     with pytest.raises(ValueError, match="laws"):
         Engine(lm, drafters.prompt_lookup(), verifier=verify.rejection())
     assert dataclasses.is_dataclass(lm)
+
+
+def test_a_wrong_number_of_children(lm):
+    with pytest.raises(ValueError, match="children lists 3 drafters"):
+        drafters.make("with_suffixes", lm, {"children": ["none", "none", "none"]})
+
+
+@pytest.mark.parametrize("children", [(), "none", [3], [{"options": {}}], [{"x": 1}]])
+def test_children_that_are_no_list_of_drafters(lm, children):
+    with pytest.raises(ValueError, match=r"drafter 'merge': (a child|children) must"):
+        drafters.make("merge", lm, {"children": children})
+
+
+def test_children_by_name_and_by_table(lm):
+    table = {"name": "prompt_lookup", "options": {"max_draft": 4}}
+    made = drafters.make("merge", lm, {"children": [table, "suffix"], "budget": "5"})
+    assert made.drafter.sources[0].num_tags == 4
+    assert made.drafter.bounds.nodes == 5

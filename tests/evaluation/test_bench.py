@@ -107,3 +107,10 @@ def test_a_run_that_broke_off_can_not_go_on_with_what_was_learnt(lm, tmp_path):
     out.write_text("".join(lines[:-1]))
     with pytest.raises(ValueError, match=r"keep: .*begin anew"):
         bench.run(lm, drafters, QUESTIONS, asked, out=out)
+
+
+def test_a_smaller_last_batch_can_not_go_on_with_what_was_learnt(lm):
+    three = [*QUESTIONS, dataclasses.replace(QUESTIONS[0], question_id=9)]
+    asked = plan.Plan(sampling=SAMPLING, keep=True, batch_size=2)
+    with pytest.raises(ValueError, match="keep: batch_size=2 leaves"):
+        bench.run(lm, {"none": specjax.drafters.none()}, three, asked)

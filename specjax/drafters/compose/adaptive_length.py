@@ -48,8 +48,9 @@ def adaptive_length(
       child: what drafts; its confidences should be estimates of acceptance.
       widths: ladder that the costs belong to, ascending from 1. Decode with the same
         ladder, or costs are not those of the widths that run.
-      costs: of a round of each width, in any one unit; params, so that other costs
-        compile nothing anew.
+      costs: of a round of each width with one row, in any one unit; several rows
+        are taken to cost what as many tokens in one row do. Params, so that other
+        costs compile nothing anew.
 
     Raises:
       ValueError: the ladder does not ascend from 1, or the costs don't fit it.
@@ -119,7 +120,11 @@ def _drafter(child: contracts.Drafter, ladder: tuple[int, ...]) -> contracts.Dra
         init=init,
         propose=propose,
         observe=observe,
-        bounds=child.bounds._replace(nodes=nodes),
+        bounds=contracts.Bounds(
+            nodes=nodes,
+            depth=min(child.bounds.depth, nodes),
+            branching=min(child.bounds.branching, nodes),
+        ),
     )
 
 
@@ -137,9 +142,18 @@ def _best_budget(ladder, cost, tree, base) -> jax.Array:
         most = jnp.take_along_axis(gained, jnp.maximum(room - 1, 0)[:, None], axis=1)
         gain = jnp.where(room > 0, most[:, 0], 0.0)
         worth.append(jnp.sum(busy + gain))
-    rate = jnp.stack(worth) / cost
+    rate = jnp.stack(worth) / _for_rows(ladder, cost, jnp.sum(busy))
     width = jnp.asarray(ladder, jnp.int32)[jnp.argmax(rate)]
     return jnp.maximum(width - base, 0)
+
+
+def _for_rows(ladder, cost, rows) -> jax.Array:
+    """Costs f32[W] of that many rows f32[]: those of as many tokens in one row."""
+    points = jnp.asarray(ladder, jnp.float32)
+    wide = points * jnp.maximum(rows, 1.0)
+    slope = (cost[-1] - cost[0]) / max(ladder[-1] - 1, 1)
+    beyond = jnp.maximum(wide - points[-1], 0.0)
+    return jnp.interp(wide, points, cost) + slope * beyond
 
 
 def _place(tree: tree_lib.TokenTree, firsts: np.ndarray) -> tuple[jax.Array, jax.Array]:

@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 import pathlib
+import warnings
 
 import jax
 
@@ -87,14 +88,12 @@ def build_auto(lm: checkpoints.LanguageModel, options) -> equipped.Equipped:
 
 
 def measured(lm: checkpoints.LanguageModel) -> costs_lib.Costs:
-    """Costs of this model on this device, from the cache folder where they are kept.
-
-    Raises:
-      ValueError: the cache folder can't be written.
-    """
+    """Costs of this model on this device, from the cache folder where they are kept."""
     facts = {
         "model": repr(lm.model.config),
         "dtype": str(lm.model.dtype),
+        "scanned": isinstance(lm.params["layers"], dict),
+        "widths": costs_lib.WIDTHS,
         "device": jax.devices()[0].device_kind,
         "cpus": os.cpu_count(),
         "jax": jax.__version__,
@@ -110,8 +109,9 @@ def measured(lm: checkpoints.LanguageModel) -> costs_lib.Costs:
     try:
         costs_lib.save(path, table)
     except OSError as error:
-        raise ValueError(
-            f"costs: can't write {path} ({error.strerror}); set SPECJAX_CACHE to a "
-            "folder that you may write to"
-        ) from error
+        warnings.warn(
+            f"costs: can't keep them in {path} ({error.strerror}), so every process "
+            "measures anew; set SPECJAX_CACHE to a folder that you may write to",
+            stacklevel=2,
+        )
     return table

@@ -30,6 +30,7 @@ def merge(*children: contracts.Drafter, budget: int = 16) -> contracts.Drafter:
         raise ValueError(f"merge: budget must be at least 1, got {budget}")
     bounds = [child.bounds for child in children]
     total = sum(bound.nodes for bound in bounds)
+    nodes = min(budget, total)
 
     def init(params, rows, capacity):
         return family.init(children, params, rows, capacity)
@@ -55,9 +56,9 @@ def merge(*children: contracts.Drafter, budget: int = 16) -> contracts.Drafter:
         propose=propose,
         observe=observe,
         bounds=contracts.Bounds(
-            nodes=min(budget, total),
-            depth=max(bound.depth for bound in bounds),
-            branching=sum(bound.branching for bound in bounds),
+            nodes=nodes,
+            depth=min(nodes, max(bound.depth for bound in bounds)),
+            branching=min(nodes, sum(bound.branching for bound in bounds)),
         ),
         needs=family.needs(children)._replace(laws=False),
         sources=family.sources(children),

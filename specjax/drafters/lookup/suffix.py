@@ -124,7 +124,10 @@ def suffix(
     def init(params, rows, capacity):
         del rows, capacity
         if stored and "text" not in params["drafter"]:
-            raise ValueError("suffix: stored=True needs a store; use suffix_store")
+            raise ValueError(
+                "suffix: stored=True needs a datastore: suffix_store in Python, "
+                "store=FOLDER by name"
+            )
         return ()
 
     def propose(params, state, view, tree):
