@@ -297,7 +297,7 @@ class Engine:
     def _warn_if_useless(self, result: result_lib.Result) -> None:
         """Says once if drafting does not pay at all."""
         tau, calls = result.tokens_per_target_call, result.target_calls
-        drafts = result.drafted >= calls  # rare drafts cost little
+        drafts = 2 * result.drafted >= calls  # rare drafts cost little
         if (
             drafts
             and not self._warned

@@ -65,7 +65,7 @@ def generate(run, model_folder):
 @pytest.fixture(scope="module")
 def plain(generate):
     """The JSON of a plain generation."""
-    result = generate("--max-new-tokens", 12, "--json")
+    result = generate("--drafter", "none", "--max-new-tokens", 12, "--json")
     assert result.exit_code == 0, result.stderr
     assert result.stderr == ""
     return json.loads(result.stdout)
