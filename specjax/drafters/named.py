@@ -3,6 +3,7 @@
 from specjax import checkpoints
 from specjax.drafters import equipped, registry
 from specjax.drafters.compose.auto import build_auto
+from specjax.drafters.compose.cascade import build_cascade
 from specjax.drafters.compose.fallback import fallback
 from specjax.drafters.compose.hierarchy import hierarchy
 from specjax.drafters.compose.merge import merge
@@ -13,6 +14,7 @@ from specjax.drafters.lookup import stored
 from specjax.drafters.lookup.context_ngrams import context_ngrams
 from specjax.drafters.lookup.corpus import corpus
 from specjax.drafters.lookup.lookahead import lookahead
+from specjax.drafters.lookup.max_gram import max_gram
 from specjax.drafters.lookup.model_ngrams import model_ngrams
 from specjax.drafters.lookup.phrase_pool import phrase_pool
 from specjax.drafters.lookup.prompt_lookup import prompt_lookup
@@ -85,6 +87,8 @@ registry.register("context_ngrams", context_ngrams)
 registry.register_builder("model_ngrams", stored.builder("model_ngrams", model_ngrams))
 registry.register_builder("corpus", stored.builder("corpus", corpus))
 registry.register_builder("hierarchy", _build_hierarchy)
+registry.register("max_gram", max_gram)
+registry.register_builder("cascade", build_cascade)
 registry.register("lookahead", lookahead)
 registry.register("phrase_pool", phrase_pool)
 registry.register_builder("ouroboros", build_ouroboros)

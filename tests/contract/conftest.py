@@ -24,6 +24,7 @@ def costs_file() -> str:
 CHILDREN = ["prompt_lookup", "bigram"]
 OPTIONS = {
     "draft_model": {"layers": 1},
+    "cascade": {"layers": 1, "k": "3,4/0,4", "lenience": 3},
     "merge": {"children": CHILDREN},
     "fallback": {"children": CHILDREN},
     "auto": {"costs": costs_file()},

@@ -120,6 +120,7 @@ def _drafter(child: contracts.Drafter, ladder: tuple[int, ...]) -> contracts.Dra
         init=init,
         propose=propose,
         observe=observe,
+        needs=child.needs._replace(laws=False),  # values decide what is kept
         bounds=contracts.Bounds(
             nodes=nodes,
             depth=min(child.bounds.depth, nodes),
