@@ -174,8 +174,7 @@ def _check_folder(out: pathlib.Path, *, overwrite: bool, go_on: bool) -> None:
 @contextlib.contextmanager
 def _shown(what: str, total: int, *, lines: int) -> Iterator[Callable[[int], None]]:
     """A function to call with what is done: a bar on a terminal, else some lines."""
-    import rich.console
-    import rich.progress
+    from specjax.cli import progress
 
     if not sys.stderr.isatty():
         seen = [0]
@@ -187,14 +186,7 @@ def _shown(what: str, total: int, *, lines: int) -> Iterator[Callable[[int], Non
 
         yield line
         return
-    columns = (
-        rich.progress.TextColumn("{task.description}"),
-        rich.progress.BarColumn(),
-        rich.progress.MofNCompleteColumn(),
-        rich.progress.TimeRemainingColumn(),
-    )
-    console = rich.console.Console(stderr=True)
-    with rich.progress.Progress(*columns, console=console) as bar:
+    with progress.bars() as bar:
         task = bar.add_task(what, total=total)
         yield lambda done: bar.update(task, completed=done)
 

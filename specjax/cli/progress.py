@@ -10,20 +10,24 @@ import rich.progress
 from specjax.evaluation import bench, table
 
 
-@contextlib.contextmanager
-def shown(total: int) -> Iterator[bench.Notify]:
-    """A function for ``bench.run`` to call, writing to standard error."""
-    if not sys.stderr.isatty():
-        yield _line
-        return
+def bars() -> rich.progress.Progress:
+    """Bars with counts and the time that is left, on standard error."""
     columns = (
         rich.progress.TextColumn("{task.description}"),
         rich.progress.BarColumn(),
         rich.progress.MofNCompleteColumn(),
         rich.progress.TimeRemainingColumn(),
     )
-    console = rich.console.Console(stderr=True)
-    with rich.progress.Progress(*columns, console=console) as bar:
+    return rich.progress.Progress(*columns, console=rich.console.Console(stderr=True))
+
+
+@contextlib.contextmanager
+def shown(total: int) -> Iterator[bench.Notify]:
+    """A function for ``bench.run`` to call, writing to standard error."""
+    if not sys.stderr.isatty():
+        yield _line
+        return
+    with bars() as bar:
         task = bar.add_task("compiling", total=total)
 
         def notify(progress: bench.Progress) -> None:

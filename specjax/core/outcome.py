@@ -3,6 +3,7 @@
 import dataclasses
 
 import jax
+import jax.numpy as jnp
 
 
 @jax.tree_util.register_dataclass
@@ -36,3 +37,12 @@ class Outcome:
     log_prob: jax.Array  # f32[B, L]
     features: jax.Array | None = None  # f[B, L, F]
     top_ids: jax.Array | None = None  # i32[B, N, K]
+
+
+def on_path(outcome: Outcome, slots: int) -> jax.Array:
+    """bool[B, N]: slots of the path, trunk included; N = ``slots`` is static."""
+    step = jnp.arange(outcome.path_slot.shape[1], dtype=jnp.int32)[None]
+    inside = step < outcome.num_path[:, None]
+    blank = jnp.zeros((inside.shape[0], slots), jnp.bool_)
+    mark = jax.vmap(lambda row, at, ok: row.at[at].max(ok))
+    return mark(blank, outcome.path_slot, inside)

@@ -80,12 +80,7 @@ def record(
     drafts = tree_lib.draft_mask(tree) & (ran > 0)[:, None]
     accepted = (outcome.num_path - tree.num_trunk) * ran
     depth = jnp.arange(stats.accepted_at.shape[1], dtype=jnp.int32)[None, :]
-    kept = jax.vmap(lambda row, at, ok: row.at[at].max(ok))(
-        jnp.zeros(tree.token.shape, jnp.bool_),
-        outcome.path_slot,
-        jnp.arange(outcome.path_slot.shape[1])[None, :] < outcome.num_path[:, None],
-    )
-    kept &= drafts
+    kept = outcome_lib.on_path(outcome, tree.slots) & drafts
     drafted_by, accepted_by = [], []
     first = 0
     for source in drafter.sources:

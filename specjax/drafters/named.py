@@ -20,6 +20,7 @@ from specjax.drafters.lookup.phrase_pool import phrase_pool
 from specjax.drafters.lookup.prompt_lookup import prompt_lookup
 from specjax.drafters.lookup.suffix import suffix, suffix_store
 from specjax.drafters.lookup.token_recycling import token_recycling
+from specjax.drafters.neural import small as small_lib
 from specjax.drafters.neural.draft_model import draft_model
 from specjax.drafters.none import none
 
@@ -28,17 +29,12 @@ def _build_draft_model(
     lm: checkpoints.LanguageModel, options: registry.Options
 ) -> equipped.Equipped:
     given = dict(options)
-    layers, path = given.pop("layers", None), given.pop("model", None)
-    if (layers is None) == (path is None):
+    small = small_lib.take("draft_model", lm, given)
+    if small is None:
         raise ValueError(
             "drafter 'draft_model': give either layers=N (the target cut to its first "
             "N layers) or model=NAME_OR_PATH"
         )
-    if path is not None:
-        small = checkpoints.load(path, dtype=lm.model.dtype)
-    else:
-        count = registry.as_type("draft_model", "layers", layers, int)
-        small = checkpoints.truncate(lm, count)
     return draft_model(small, **registry.convert("draft_model", draft_model, given))
 
 

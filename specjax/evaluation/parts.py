@@ -1,7 +1,6 @@
 """What a drafter itself costs: memory, and the time of propose and observe."""
 
 import dataclasses
-import math
 import statistics
 import time
 from typing import Any
@@ -16,6 +15,7 @@ from specjax.core import processors as processors_lib
 from specjax.core import tree as tree_lib
 from specjax.decoding import build
 from specjax.decoding import engine as engine_lib
+from specjax.drafters.lookup import table as table_lib
 
 _REPEATS = 15
 
@@ -35,7 +35,7 @@ def measure(engine: engine_lib.Engine, capacity: int) -> dict[str, Any]:
     capacity = build.round_capacity(capacity)
     drafter = recipe.parts.drafter
     state = drafter.init(held.params, 1, capacity)
-    size = _bytes(state) + _bytes(held.params["drafter"])
+    size = table_lib.megabytes((state, held.params["drafter"]))
     view = _view(engine, capacity)
     slots = recipe.decode_plan.widths[-1]
     tree = trunk(view, slots)
@@ -45,7 +45,7 @@ def measure(engine: engine_lib.Engine, capacity: int) -> dict[str, Any]:
     outcome = _outcome(engine, slots)
     seen = after(view)
     return {
-        "drafter_mb": size / 1e6,
+        "drafter_mb": size,
         "propose_ms": _median_ms(lambda: propose(held.params, state, view, tree)),
         "observe_ms": _median_ms(
             lambda: observe(held.params, state, seen, grown, outcome)
@@ -62,10 +62,6 @@ def trunk(view: contracts.View, slots: int) -> tree_lib.TokenTree:
 def after(view: contracts.View) -> contracts.View:
     """The view of ``observe`` in which the last token is the one just emitted."""
     return dataclasses.replace(view, start=view.start - 1)
-
-
-def _bytes(tree: Any) -> int:
-    return sum(math.prod(x.shape) * x.dtype.itemsize for x in jax.tree.leaves(tree))
 
 
 def _view(engine, capacity: int) -> contracts.View:

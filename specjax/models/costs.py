@@ -1,4 +1,4 @@
-"""What a round of each width costs on this device, measured in a second or two.
+"""What a round of each width costs on this device, measured in a few seconds.
 
 Not whole programs are compiled for it, one a width, but one layer, which then runs
 over the weights of the layers in turn: they must come from memory, as in a real round.

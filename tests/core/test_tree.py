@@ -255,3 +255,11 @@ def test_spine_of_a_trunk():
     np.testing.assert_array_equal(spine_end(trunk([2, 1, 0])), [1, 0, 0])
     np.testing.assert_array_equal(spine_end(picture()), [4])
     np.testing.assert_array_equal(spine_tokens(picture())[0][:, :2], [[SAT, ON]])
+
+
+def test_room_below_a_node():
+    # With room for 3 tokens drafts may lie 2 deep: two levels under the trunk's end,
+    # one under "sat" and none under "on".
+    tree = picture(3)
+    levels = tree_lib.room_below(tree, i32([1, 2, 4]), i32([3, 3, 3]))
+    np.testing.assert_array_equal(levels, [2, 1, 0])

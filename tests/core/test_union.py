@@ -9,17 +9,18 @@ from hypothesis import strategies as st
 
 from specjax.core import history as history_lib
 from specjax.core import tree as tree_lib
+from specjax.core import union as union_lib
 
 SLOTS, TRUNK = 9, 2
 NO = tree_lib.NO_PARENT
 
 append = jax.jit(tree_lib.append)
-fold = jax.jit(tree_lib.fold)
+fold = jax.jit(union_lib.fold)
 graft = jax.jit(tree_lib.graft)
 widen = jax.jit(tree_lib.widen, static_argnums=1)
-twins = jax.jit(tree_lib.twins)
-path_confidence = jax.jit(tree_lib.path_confidence)
-keep_likeliest = jax.jit(tree_lib.keep_likeliest)
+twins = jax.jit(union_lib.twins)
+path_confidence = jax.jit(union_lib.path_confidence)
+keep_likeliest = jax.jit(union_lib.keep_likeliest)
 
 
 def i32(values):

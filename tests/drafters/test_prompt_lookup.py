@@ -140,8 +140,12 @@ def test_agrees_with_the_oracle(data, recent, overrun):
     assert propose(texts, **options) == [oracle(t, **options) for t in texts]
 
 
-def test_continues_the_spine_of_a_tree():
-    """With drafts 3 4 already under the text, it looks up '3 4' and goes on."""
+@pytest.mark.parametrize(("room", "added"), [(9, [9, 8]), (4, [9]), (3, []), (0, [])])
+def test_continues_the_spine_of_a_tree(room, added):
+    """With drafts 3 4 already under the text, it looks up '3 4' and goes on.
+
+    With room for 4 tokens drafts may be 3 deep, and two of these are there.
+    """
     drafter = drafters.prompt_lookup(min_ngram=2, max_draft=2, overrun="cut")
     text = jnp.asarray([[1, 3, 4, 9, 8, 1] + [0] * 18], jnp.int32)
     length = jnp.asarray([6], jnp.int32)
@@ -159,12 +163,12 @@ def test_continues_the_spine_of_a_tree():
         sampling=None,
         processors=None,
         start=jnp.maximum(history.length - 1, 0),
-        room=jnp.asarray([9], jnp.int32),
+        room=jnp.asarray([room], jnp.int32),
         rounds=jnp.zeros((1,), jnp.int32),
     )
     tree, _ = drafter.propose({}, (), view, tree)
-    assert tree.token[0, : int(tree.num_nodes[0])].tolist() == [1, 3, 4, 9, 8]
-    assert tree.parent[0, 3:5].tolist() == [2, 3]
+    assert tree.token[0, : int(tree.num_nodes[0])].tolist() == [1, 3, 4, *added]
+    assert tree.parent[0, 3 : 3 + len(added)].tolist() == [2, 3][: len(added)]
 
 
 @pytest.mark.parametrize(

@@ -298,3 +298,12 @@ def test_one_program_as_the_table_fills(filled):
 def test_bad_sizes(make, name):
     with pytest.raises(ValueError, match=f"{name} must be"):
         make()
+
+
+def test_unknown_policies_are_refused():
+    table = table_lib.addressed(4, 1, phrase_tokens=1)
+    one = jnp.ones((1, 1), jnp.int32)
+    with pytest.raises(ValueError, match="evict must be one of"):
+        table_lib.insert(table, one, one, jnp.ones((1,), jnp.bool_), evict="newest")
+    with pytest.raises(ValueError, match="order must be one of"):
+        table_lib.read(table, one[0], 1, order="oldest")

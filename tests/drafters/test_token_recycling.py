@@ -123,10 +123,14 @@ def test_a_smaller_tree_keeps_the_likeliest_nodes():
     assert shape.choices == expected
 
 
-def test_the_prior_is_set_to_what_the_authors_report():
-    """2.70 tokens a step on Spec-Bench, one of them without a draft."""
-    chance = [np.prod(recycling.confidence_of(np.array(c))) for c in recycling.CHOICES]
-    assert sum(chance) == pytest.approx(1.7, abs=0.05)
+def test_the_prior_is_what_was_measured():
+    """Shares of 3327 answered tokens, by the rank in the last list of the token before.
+
+    SmolLM2 on 40 prompts of training splits; only tokens that were scored before.
+    """
+    measured = [0.388, 0.102, 0.056, 0.035, 0.026, 0.021, 0.017, 0.017]
+    stated = recycling.confidence_of(np.arange(recycling.RANKS))
+    np.testing.assert_allclose(stated, measured, atol=0.015)
 
 
 def test_siblings_are_worth_less_than_certainty():

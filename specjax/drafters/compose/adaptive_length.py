@@ -9,7 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from specjax.core import contracts
+from specjax.core import outcome as outcome_lib
 from specjax.core import tree as tree_lib
+from specjax.core import union as union_lib
 from specjax.drafters import equipped
 
 _BINS = 8  # bins of confidence for each source
@@ -104,8 +106,8 @@ def _drafter(child: contracts.Drafter, ladder: tuple[int, ...]) -> contracts.Dra
         sure = dataclasses.replace(grown, confidence=_corrected(state, grown, firsts))
         base = tree.num_nodes
         budget = _best_budget(ladder, params["drafter"]["cost"], sure, base)
-        kept = tree_lib.keep_likeliest(
-            grown, budget, base, chance=tree_lib.path_confidence(sure)
+        kept = union_lib.keep_likeliest(
+            grown, budget, base, chance=union_lib.path_confidence(sure)
         )
         kept = tree_lib.cut(kept, tree.slots)
         return kept, dataclasses.replace(state, child=inner)
@@ -133,7 +135,7 @@ def _best_budget(ladder, cost, tree, base) -> jax.Array:
     """New drafts i32[B] that each row may keep at the width that pays best."""
     slot = jnp.arange(tree.slots, dtype=jnp.int32)[None]
     new = tree_lib.draft_mask(tree) & (slot >= base[:, None])
-    chance = jnp.where(new, tree_lib.path_confidence(tree), 0.0)
+    chance = jnp.where(new, union_lib.path_confidence(tree), 0.0)
     likeliest = -jnp.sort(-chance, axis=1)
     gained = jnp.cumsum(likeliest, axis=1)  # by the first so many drafts
     busy = (base > 0).astype(jnp.float32)
@@ -183,12 +185,7 @@ def _count(state, tree, outcome, firsts) -> AdaptiveState:
     """Adds the drafts that were put to the test: their parents were accepted."""
     if state.tried.shape[1] == 0:
         return state
-    step = jnp.arange(outcome.path_slot.shape[1], dtype=jnp.int32)[None]
-    on_path = jax.vmap(lambda row, at, ok: row.at[at].max(ok))(
-        jnp.zeros(tree.token.shape, jnp.bool_),
-        outcome.path_slot,
-        step < outcome.num_path[:, None],
-    )
+    on_path = outcome_lib.on_path(outcome, tree.slots)
     spoke = (outcome.num_new > 0)[:, None]
     parent_on_path = jnp.take_along_axis(on_path, jnp.maximum(tree.parent, 0), axis=1)
     tested = tree_lib.draft_mask(tree) & parent_on_path & spoke & (tree.tag >= 0)

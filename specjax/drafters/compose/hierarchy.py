@@ -16,6 +16,7 @@ import jax.numpy as jnp
 
 from specjax.core import contracts
 from specjax.core import tree as tree_lib
+from specjax.core import union as union_lib
 from specjax.drafters import equipped
 from specjax.drafters.compose import family
 
@@ -149,7 +150,7 @@ def _unite(
     wide = tree_lib.widen(tree, found.slots)
     united = tree_lib.graft(wide, grown, base)
     if not compat:
-        united = tree_lib.fold(united, base)
+        united = union_lib.fold(united, base)
     keep = _chosen(united, _ends(wide, base), old, free)
     return tree_lib.cut(tree_lib.pack(united, keep), tree.slots)
 

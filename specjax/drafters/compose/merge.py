@@ -2,6 +2,7 @@
 
 from specjax.core import contracts
 from specjax.core import tree as tree_lib
+from specjax.core import union as union_lib
 from specjax.drafters import equipped
 from specjax.drafters.compose import family
 
@@ -44,8 +45,8 @@ def merge(*children: contracts.Drafter, budget: int = 16) -> contracts.Drafter:
             )
             united = tree_lib.graft(united, grown, wide.num_nodes)
             kept.append(state)
-        united = tree_lib.fold(united, tree.num_nodes)
-        united = tree_lib.keep_likeliest(united, budget, tree.num_nodes)
+        united = union_lib.fold(united, tree.num_nodes)
+        united = union_lib.keep_likeliest(united, budget, tree.num_nodes)
         return tree_lib.cut(united, tree.slots), tuple(kept)
 
     def observe(params, states, view, tree, outcome):

@@ -23,6 +23,7 @@ from specjax.drafters.lookup import table as table_lib
 from specjax.drafters.lookup.lookahead import lookahead
 from specjax.drafters.lookup.phrase_pool import phrase_pool
 from specjax.drafters.lookup.prompt_lookup import prompt_lookup
+from specjax.drafters.neural import small as small_lib
 
 
 @jax.tree_util.register_dataclass
@@ -237,18 +238,7 @@ def build_ouroboros(
       ValueError: an option is unknown or out of range, or both are given.
     """
     given = {"vocab_size": lm.model.config.vocab_size, **options}
-    layers, path = given.pop("layers", None), given.pop("model", None)
-    if layers is not None and path is not None:
-        raise ValueError(
-            "drafter 'ouroboros': give layers=N (the target cut to its first N layers) "
-            "or model=NAME_OR_PATH or neither, not both"
-        )
-    if layers is None and path is None:
-        convert = registry.convert("ouroboros", _without_model, given)
-        return _without_model(**convert)
-    if path is not None:
-        small = checkpoints.load(path, dtype=lm.model.dtype)
-    else:
-        count = registry.as_type("ouroboros", "layers", layers, int)
-        small = checkpoints.truncate(lm, count)
+    small = small_lib.take("ouroboros", lm, given)
+    if small is None:
+        return _without_model(**registry.convert("ouroboros", _without_model, given))
     return _with_model(small, **registry.convert("ouroboros", _with_model, given))

@@ -6,6 +6,7 @@ import jax.numpy as jnp
 
 from specjax.core import contracts
 from specjax.core import tree as tree_lib
+from specjax.core import union as union_lib
 from specjax.drafters import equipped
 from specjax.drafters.compose import family
 
@@ -72,7 +73,7 @@ def only_likely(
     if min_chance == 0.0:
         return view
     end = tree_lib.spine_end(tree)[:, None]
-    chance = jnp.take_along_axis(tree_lib.path_confidence(tree), end, axis=1)[:, 0]
+    chance = jnp.take_along_axis(union_lib.path_confidence(tree), end, axis=1)[:, 0]
     room = jnp.where(chance >= min_chance, view.room, 0)
     return dataclasses.replace(view, room=room)
 

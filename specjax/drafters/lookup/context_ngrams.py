@@ -20,7 +20,7 @@ from specjax.core import contracts
 from specjax.core import history as history_lib
 from specjax.core import outcome as outcome_lib
 from specjax.core import tree as tree_lib
-from specjax.drafters.lookup import match, windows
+from specjax.drafters.lookup import match, phrases, windows
 from specjax.drafters.lookup import table as table_lib
 
 
@@ -78,13 +78,15 @@ def context_ngrams(
 
     def init(params, rows, capacity):
         del params, capacity
-        one = table_lib.hashed(
-            buckets, max_phrases, key_tokens=key_tokens, phrase_tokens=length
+        table = phrases.create(
+            rows,
+            vocab_size=vocab_size,
+            buckets=buckets,
+            ways=max_phrases,
+            phrase_tokens=length,
+            key_tokens=key_tokens,
         )
-        spread = jax.tree.map(
-            lambda x: jnp.broadcast_to(x[None], (rows, *x.shape)), one
-        )
-        return ContextNgramsState(table=spread)
+        return ContextNgramsState(table=table)
 
     def propose(params, state, view, tree):
         del params
@@ -172,24 +174,19 @@ def _append(
     """
     rows, ways, width = phrase.shape
     anchor = tree_lib.spine_end(tree)
-    below = jnp.take_along_axis(tree.depth, anchor[:, None], axis=1)[:, 0]
-    below = below - jnp.maximum(tree.num_trunk - 1, 0)
-    levels = jnp.clip(view.room - 1 - below, 0, width)  # i32[B]
+    levels = jnp.clip(tree_lib.room_below(tree, anchor, view.room), 0, width)  # i32[B]
     across = jnp.maximum(levels, 1)[:, None]
     node = jnp.arange(ways * width, dtype=jnp.int32)[None]
     chain = jnp.minimum(node // across, ways - 1)  # i32[B, G * W]
     level = node % across
     tag = chain * width + level
     token = jnp.take_along_axis(phrase.reshape(rows, ways * width), tag, axis=1)
-    token = jnp.maximum(token, 0)  # a state may be a spoilt memo
-    if vocab_size:
-        token = jnp.minimum(token, vocab_size - 1)
     matched = jnp.take_along_axis(size, chain, axis=1) + level
     chance = match.confidence_after(matched)
     rank = jnp.where(level == 0, chain, 0).astype(jnp.float32)
     return tree_lib.append(
         tree,
-        token=token,
+        token=phrases.within(token, vocab_size),
         parent=jnp.where(level == 0, tree_lib.NO_PARENT, node - 1),
         count=count * levels,
         tag=tag,

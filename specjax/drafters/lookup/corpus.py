@@ -102,9 +102,8 @@ def corpus_drafter(
         known = history_lib.append(view.history, *tree_lib.spine_tokens(tree))
         suffix = windows.last_tokens(known.tokens, known.length, max_suffix)
         anchor = tree_lib.spine_end(tree)
-        end = jnp.take_along_axis(tree.depth, anchor[:, None], axis=1)[:, 0]
-        below = end - jnp.maximum(tree.num_trunk - 1, 0)
-        levels = jnp.clip(view.room - 1 - below, 0, max_draft)
+        levels = tree_lib.room_below(tree, anchor, view.room)
+        levels = jnp.clip(levels, 0, max_draft)
 
         def one(suffix, length, levels):
             low, high, size = _longest(text, order, suffix, length, min_suffix)

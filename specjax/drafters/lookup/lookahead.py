@@ -85,6 +85,31 @@ def _shape(rows: int, width: int) -> _Shape:
     return _Shape(parent, cell, np.asarray([len(plan) for plan in plans], np.int32))
 
 
+class _Sizes(NamedTuple):
+    """The window in numbers; static.
+
+    Attributes:
+      shape: it as a tree.
+      rows: R.
+      width: X, columns of the state.
+      window: columns of a full window.
+      first: tag of its first cell.
+      vocab_size: V, 0 if not known.
+    """
+
+    shape: _Shape
+    rows: int
+    width: int
+    window: int
+    first: int
+    vocab_size: int
+
+    @property
+    def cells(self) -> int:
+        """R * X, tags of the window."""
+        return self.rows * self.width
+
+
 @functools.cache
 def lookahead(
     *,
@@ -134,7 +159,8 @@ def lookahead(
     rows, length = ngram - 1, ngram - 1  # rows of the window, tokens of a phrase
     width = window + rows - 2
     shape = _shape(rows, width)
-    first = max_phrases * length  # tag of the first cell
+    first = max_phrases * length
+    sizes = _Sizes(shape, rows, width, window, first, vocab_size)
 
     def init(params, batch, capacity):
         del params, capacity
@@ -164,71 +190,21 @@ def lookahead(
         tree = phrases.append(
             tree, phrase, live, anchor=anchor, view=view, vocab_size=vocab_size
         )
-        return _append_window(tree, state, view, anchor), state
-
-    def _append_window(tree, state, view, anchor):
-        """All of it wherever a row drafts, however little room there is.
-
-        Its nodes are scored for their answers, and a draft model that decodes a few
-        tokens ahead never has room for the deepest of them.
-        """
-        cell = jnp.asarray(shape.cell)[state.fill]  # i32[B, M]
-        token = phrases.at_slots(state.window.reshape(-1, rows * width), cell)
-        return tree_lib.append(
-            tree,
-            token=phrases.within(token, vocab_size),
-            parent=jnp.asarray(shape.parent)[state.fill],
-            count=jnp.where(view.room > 1, jnp.asarray(shape.count)[state.fill], 0),
-            tag=first + cell,
-            confidence=jnp.full(token.shape, _UNLIKELY, jnp.float32),
-            anchor=anchor,
-        )
+        return _append_window(sizes, tree, state, view, anchor), state
 
     def observe(params, state, view, tree, outcome):
         del params
         pool = state.pool
         if view.decoding:
-            slots = phrases.slots_of_tags(tree, first, rows * width)
+            slots = phrases.slots_of_tags(tree, first, sizes.cells)
             slots = slots.reshape(-1, rows, width)
             answer = phrases.at_slots(outcome.top_ids[:, :, 0], slots)  # i32[B, R, X]
-            pool = phrases.insert(pool, *_spelt(state, tree, slots, answer))
-            state = _moved(state, slots < tree.slots, answer)
+            pool = phrases.insert(pool, *_spelt(sizes, state, tree, slots, answer))
+            state = _moved(sizes, state, slots < tree.slots, answer)
         if pool_from_prompt:
             known, new = windows.new_windows(view, outcome, ngram)
             pool = phrases.insert(pool, known[:, :, 0], known[:, :, 1:], new)
         return dataclasses.replace(state, pool=pool)
-
-    def _spelt(state, tree, slots, answer):
-        """Phrases down the columns of a full window: key, phrase, which are whole."""
-        column = slots[:, 1:, :window]  # i32[B, R - 1, window]
-        key = phrases.at_slots(tree.token, phrases.at_slots(tree.parent, column[:, 0]))
-        above = phrases.at_slots(tree.token, column)
-        phrase = jnp.concatenate([above, answer[:, -1:, :window]], axis=1)
-        whole = jnp.all(column < tree.slots, axis=1)
-        whole = whole & (state.fill == rows - 1)[:, None]
-        return key, jnp.swapaxes(phrase, 1, 2), whole
-
-    def _moved(state, scored, answer):
-        """The state with its window one round on, where its last row was answered."""
-        fill = jnp.clip(state.fill, 0, rows - 1)
-        last = jnp.arange(rows, dtype=jnp.int32)[None] == fill[:, None]  # bool[B, R]
-        used = width - fill + (fill > 0).astype(jnp.int32)  # columns of the last row
-        inside = jnp.arange(width, dtype=jnp.int32)[None] < used[:, None]
-        missing = last[:, :, None] & inside[:, None] & ~scored
-        moves = ~jnp.any(missing, axis=(1, 2))
-
-        old, left = state.window, jnp.roll(state.window, -1, axis=2)
-        full = jnp.concatenate([left[:, 1:2], old[:, 2:], answer[:, -1:]], axis=1)
-        added = jnp.sum(jnp.where(last[:, :, None], answer, 0), axis=1)  # i32[B, X]
-        added = jnp.where((fill > 0)[:, None], jnp.roll(added, -1, axis=1), added)
-        below = jnp.pad(last, ((0, 0), (1, 0)))[:, :rows]  # the row to be filled
-        filling = jnp.where(below[:, :, None], added[:, None], left)
-        after = jnp.where((fill == rows - 1)[:, None, None], full, filling)
-        return dataclasses.replace(
-            state,
-            window=jnp.where(moves[:, None, None], after, old),
-            fill=jnp.where(moves, jnp.minimum(fill + 1, rows - 1), fill),
-        )
 
     nodes = first + int(shape.count.max())
     return contracts.Drafter(
@@ -241,8 +217,77 @@ def lookahead(
         needs=contracts.Needs(top_k=1),
         sources=(
             contracts.Source("lookahead", first),
-            contracts.Source("lookahead_window", rows * width),
+            contracts.Source("lookahead_window", sizes.cells),
         ),
+    )
+
+
+def _append_window(
+    sizes: _Sizes,
+    tree: tree_lib.TokenTree,
+    state: LookaheadState,
+    view: contracts.View,
+    anchor: jax.Array,
+) -> tree_lib.TokenTree:
+    """All of it wherever a row drafts, however little room there is.
+
+    Its nodes are scored for their answers, and a draft model that decodes a few
+    tokens ahead never has room for the deepest of them.
+    """
+    shape = sizes.shape
+    cell = jnp.asarray(shape.cell)[state.fill]  # i32[B, M]
+    token = phrases.at_slots(state.window.reshape(-1, sizes.cells), cell)
+    return tree_lib.append(
+        tree,
+        token=phrases.within(token, sizes.vocab_size),
+        parent=jnp.asarray(shape.parent)[state.fill],
+        count=jnp.where(view.room > 1, jnp.asarray(shape.count)[state.fill], 0),
+        tag=sizes.first + cell,
+        confidence=jnp.full(token.shape, _UNLIKELY, jnp.float32),
+        anchor=anchor,
+    )
+
+
+def _spelt(
+    sizes: _Sizes,
+    state: LookaheadState,
+    tree: tree_lib.TokenTree,
+    slots: jax.Array,
+    answer: jax.Array,
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Phrases down the columns of a full window: key, phrase, which are whole."""
+    column = slots[:, 1:, : sizes.window]  # i32[B, R - 1, columns]
+    key = phrases.at_slots(tree.token, phrases.at_slots(tree.parent, column[:, 0]))
+    above = phrases.at_slots(tree.token, column)
+    phrase = jnp.concatenate([above, answer[:, -1:, : sizes.window]], axis=1)
+    whole = jnp.all(column < tree.slots, axis=1)
+    whole = whole & (state.fill == sizes.rows - 1)[:, None]
+    return key, jnp.swapaxes(phrase, 1, 2), whole
+
+
+def _moved(
+    sizes: _Sizes, state: LookaheadState, scored: jax.Array, answer: jax.Array
+) -> LookaheadState:
+    """The state with its window one round on, where its last row was answered."""
+    rows, width = sizes.rows, sizes.width
+    fill = jnp.clip(state.fill, 0, rows - 1)
+    last = jnp.arange(rows, dtype=jnp.int32)[None] == fill[:, None]  # bool[B, R]
+    used = width - fill + (fill > 0).astype(jnp.int32)  # columns of the last row
+    inside = jnp.arange(width, dtype=jnp.int32)[None] < used[:, None]
+    missing = last[:, :, None] & inside[:, None] & ~scored
+    moves = ~jnp.any(missing, axis=(1, 2))
+
+    old, left = state.window, jnp.roll(state.window, -1, axis=2)
+    full = jnp.concatenate([left[:, 1:2], old[:, 2:], answer[:, -1:]], axis=1)
+    added = jnp.sum(jnp.where(last[:, :, None], answer, 0), axis=1)  # i32[B, X]
+    added = jnp.where((fill > 0)[:, None], jnp.roll(added, -1, axis=1), added)
+    below = jnp.pad(last, ((0, 0), (1, 0)))[:, :rows]  # the row to be filled
+    filling = jnp.where(below[:, :, None], added[:, None], left)
+    after = jnp.where((fill == rows - 1)[:, None, None], full, filling)
+    return dataclasses.replace(
+        state,
+        window=jnp.where(moves[:, None, None], after, old),
+        fill=jnp.where(moves, jnp.minimum(fill + 1, rows - 1), fill),
     )
 
 

@@ -99,9 +99,8 @@ def model_ngrams_drafter(
         anchor = tree_lib.spine_end(tree)
         at = anchor[:, None]
         last = jnp.take_along_axis(tree.token, at, axis=1)[:, 0]
-        depth = jnp.take_along_axis(tree.depth, at, axis=1)[:, 0]
-        below = depth - jnp.maximum(tree.num_trunk - 1, 0)
-        levels = jnp.clip(view.room - 1 - below, 0, width)
+        levels = tree_lib.room_below(tree, anchor, view.room)
+        levels = jnp.clip(levels, 0, width)
         known = (last >= 0) & (last < phrase.shape[0])
         key = jnp.where(known, last, 0)
         weight = jnp.where(known[:, None], count[key], 0)  # i32[B, G]

@@ -17,7 +17,13 @@ from specjax.drafters.lookup import table as table_lib
 
 
 def create(
-    rows: int, *, vocab_size: int, buckets: int, ways: int, phrase_tokens: int
+    rows: int,
+    *,
+    vocab_size: int,
+    buckets: int,
+    ways: int,
+    phrase_tokens: int,
+    key_tokens: int = 1,
 ) -> table_lib.Table:
     """Empty pools, leaves [B, ...].
 
@@ -27,9 +33,12 @@ def create(
       buckets: a power of two; 0 gives each token id a bucket of its own.
       ways: G, most phrases a token.
       phrase_tokens: W, length of a phrase.
+      key_tokens: K, the longest key; 1 without a hash.
     """
     if buckets:
-        one = table_lib.hashed(buckets, ways, key_tokens=1, phrase_tokens=phrase_tokens)
+        one = table_lib.hashed(
+            buckets, ways, key_tokens=key_tokens, phrase_tokens=phrase_tokens
+        )
     else:
         one = table_lib.addressed(vocab_size, ways, phrase_tokens=phrase_tokens)
     return jax.tree.map(lambda x: jnp.broadcast_to(x[None], (rows, *x.shape)), one)
@@ -139,8 +148,7 @@ def append(
       vocab_size: V, 0 if not known.
     """
     rows, ways, width = phrase.shape
-    below = at_slots(tree.depth, anchor) - jnp.maximum(tree.num_trunk - 1, 0)
-    levels = jnp.clip(view.room - 1 - below, 0, width)
+    levels = jnp.clip(tree_lib.room_below(tree, anchor, view.room), 0, width)
     chains = jnp.sum(live, axis=1, dtype=jnp.int32)
     node = jnp.arange(ways * width, dtype=jnp.int32)[None]
     across = jnp.maximum(chains, 1)[:, None]

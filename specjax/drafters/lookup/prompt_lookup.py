@@ -59,14 +59,16 @@ def prompt_lookup(
         del params
         text = history_lib.append(view.history, *tree_lib.spine_tokens(tree))
         token, count, matched = _continuation(text)
-        count = jnp.minimum(count, jnp.maximum(view.room - 1, 0))
+        anchor = tree_lib.spine_end(tree)
+        levels = tree_lib.room_below(tree, anchor, view.room)
+        count = jnp.minimum(count, jnp.maximum(levels, 0))
         link = jnp.arange(max_draft, dtype=jnp.int32)[None]
         tree = tree_lib.append_chain(
             tree,
             token=token,
             count=count,
             confidence=match.confidence_after(jnp.maximum(matched, 1)[:, None] + link),
-            anchor=tree_lib.spine_end(tree),
+            anchor=anchor,
         )
         return tree, state
 

@@ -136,8 +136,7 @@ def suffix(
         if stored and params["drafter"]["text"].shape[0]:
             votes = _join(votes, _in_store(params["drafter"], text, search))
         anchor = tree_lib.spine_end(tree)
-        end = jnp.take_along_axis(tree.depth, anchor[:, None], axis=1)[:, 0]
-        levels = view.room - 1 - (end - jnp.maximum(tree.num_trunk - 1, 0))
+        levels = tree_lib.room_below(tree, anchor, view.room)
         grow = functools.partial(votes_lib.grow, rules=rules)
         grown = jax.vmap(grow)(votes, levels)
         tree = tree_lib.append(

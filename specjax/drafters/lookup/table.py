@@ -15,6 +15,7 @@ one table that rows share takes their inserts one after the other.
 
 import dataclasses
 import math
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -97,9 +98,9 @@ def addressed(vocab_size: int, ways: int, *, phrase_tokens: int) -> Table:
     )
 
 
-def megabytes(table: Table) -> float:
-    """Size in MB (10^6 bytes), of shapes alone: ``eval_shape`` results do too."""
-    leaves = jax.tree.leaves(table)
+def megabytes(tables: Any) -> float:
+    """Size in MB (10^6 bytes) of a table, or of any pytree of arrays or shapes."""
+    leaves = jax.tree.leaves(tables)
     return sum(math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in leaves) / 1e6
 
 
@@ -123,7 +124,11 @@ def insert(
       phrase: i32[M, W].
       valid: bool[M]; the others are left out.
       evict: "oldest" by stamp, or "rarest" by count and then stamp.
+
+    Raises:
+      ValueError: ``evict`` is neither.
     """
+    _check_choice("evict", evict, EVICTIONS)
 
     def one(table, item):
         return _insert_one(table, *item, evict=evict), None
@@ -144,7 +149,11 @@ def read(
 
     Returns:
       (i32[count, W] phrases, best first, bool[count] which of them are there).
+
+    Raises:
+      ValueError: ``order`` is neither.
     """
+    _check_choice("order", order, ORDERS)
     bucket, found = _find(table, key)
     stamp = jnp.where(found, table.stamp[bucket], 0)  # i32[G]
     worth = table.count[bucket] if order == "commonest" else jnp.zeros_like(stamp)
@@ -169,6 +178,11 @@ def forget(table: Table, key: jax.Array, phrase: jax.Array, valid: jax.Array) ->
 
     stamp, _ = jax.lax.scan(one, table.stamp, (key, phrase, valid))
     return dataclasses.replace(table, stamp=stamp)
+
+
+def _check_choice(name: str, value: str, known: tuple[str, ...]) -> None:
+    if value not in known:
+        raise ValueError(f"{name} must be one of {known}, got {value!r}")
 
 
 def _insert_one(table: Table, key, phrase, valid, *, evict: str) -> Table:

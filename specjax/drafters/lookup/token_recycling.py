@@ -141,8 +141,7 @@ def token_recycling(
         del params
         anchor = tree_lib.spine_end(tree)
         root = jnp.take_along_axis(tree.token, anchor[:, None], axis=1)[:, 0]
-        end = jnp.take_along_axis(tree.depth, anchor[:, None], axis=1)[:, 0]
-        levels = view.room - 1 - (end - jnp.maximum(tree.num_trunk - 1, 0))
+        levels = tree_lib.room_below(tree, anchor, view.room)
         token = jax.vmap(functools.partial(_fill, shape))(state.successor, root)
         keep = (token >= 0) & (jnp.asarray(shape.depth)[None] <= levels[:, None])
         order = jnp.argsort(~keep, axis=1, stable=True).astype(jnp.int32)
@@ -204,12 +203,7 @@ def _winners(tree: tree_lib.TokenTree, outcome: outcome_lib.Outcome) -> jax.Arra
     Nodes of the path, which is the text, go before others, and the last of them
     first, as if tokens had come one by one; of others the shallowest, then the first.
     """
-    step = jnp.arange(outcome.path_slot.shape[1], dtype=jnp.int32)[None]
-    on_path = jax.vmap(lambda row, at, ok: row.at[at].max(ok))(
-        jnp.zeros(tree.token.shape, jnp.bool_),
-        outcome.path_slot,
-        step < outcome.num_path[:, None],
-    )
+    on_path = outcome_lib.on_path(outcome, tree.slots)
     slot = jnp.arange(tree.slots, dtype=jnp.int32)[None]
     worth = jnp.where(on_path, 1 + tree.depth, -1 - tree.depth * tree.slots - slot)
     used = tree_lib.node_mask(tree)
