@@ -25,7 +25,7 @@ PYTEST_ARGS ?=
 
 # Errors only: pip's warnings are about its own settings.
 PIP_INSTALL := -m pip install -qq --disable-pip-version-check
-PYTEST = -m pytest -n $(WORKERS) --dist loadfile $(PYTEST_ARGS)
+PYTEST = -m pytest -n $(WORKERS) --dist loadgroup $(PYTEST_ARGS)
 # What a new jax or flax breaks first; seconds, not minutes.
 FAST_TESTS ?= $(wildcard tests/core tests/verify tests/drafters)
 

@@ -5,10 +5,12 @@ import os
 
 os.environ["JAX_PLATFORMS"] = "cpu"
 # Eight devices for sharding; compiling takes most of the tests' time, so the
-# optimiser is off.
+# optimiser and the slower way to make fused loops are off.
 _FLAGS = (
     "--xla_force_host_platform_device_count=8",
     "--xla_backend_optimization_level=0",
+    "--xla_llvm_disable_expensive_passes=true",
+    "--xla_cpu_use_fusion_emitters=false",
 )
 for _flag in _FLAGS:
     if _flag.split("=")[0] not in os.environ.get("XLA_FLAGS", ""):
@@ -36,6 +38,16 @@ hypothesis.settings.register_profile(
     suppress_health_check=[hypothesis.HealthCheck.too_slow],
 )
 hypothesis.settings.load_profile("specjax")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    """One worker a file, and in the contract suite one a drafter: they share engines."""
+    for item in items:
+        params = item.callspec.params if hasattr(item, "callspec") else {}
+        contract = "tests/contract/" in item.nodeid
+        group = params["name"] if contract and "name" in params else item.location[0]
+        item.add_marker(pytest.mark.xdist_group(group))
 
 
 @pytest.fixture(scope="session")

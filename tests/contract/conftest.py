@@ -57,11 +57,6 @@ def equipped(name: str) -> drafters.Equipped:
     return drafters.make(name, language_model(), OPTIONS.get(name))
 
 
-@functools.cache
-def engine(name: str) -> Engine:
-    return make_engine(name)
-
-
 def make_engine(name: str, **changes) -> Engine:
     """A new engine of a drafter, with few widths so that it compiles fast."""
     options = {"widths": WIDTHS, "prompt_widths": PROMPT_WIDTHS, **changes}
@@ -84,12 +79,15 @@ def drafter(name) -> drafters.Equipped:
 
 
 @pytest.fixture(scope="session")
-def speculative(name) -> Engine:
-    """The engine of the drafter under test, compiled once a bucket."""
-    return engine(name)
+def speculative(name, plain) -> Engine:
+    """The engine under test, compiled once a bucket; it goes when its tests are done.
+
+    Programs take thousands of memory maps a drafter, and a process has 65,530.
+    """
+    return plain if name == "none" else make_engine(name)
 
 
 @pytest.fixture(scope="session")
 def plain() -> Engine:
     """Plain decoding, what everything is compared with."""
-    return engine("none")
+    return make_engine("none")
