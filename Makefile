@@ -26,8 +26,8 @@ PYTEST_ARGS ?=
 # Errors only: pip's warnings are about its own settings.
 PIP_INSTALL := -m pip install -qq --disable-pip-version-check
 PYTEST = -m pytest -n $(WORKERS) --dist loadgroup $(PYTEST_ARGS)
-# What a new jax or flax breaks first; seconds, not minutes.
-FAST_TESTS ?= $(wildcard tests/core tests/verify tests/drafters)
+# What a new jax or flax breaks first, in a minute or two.
+FAST_TESTS ?= $(wildcard tests/core tests/verify tests/decoding/test_engine.py)
 
 # $(call first_python,CANDIDATES,MINOR): the first candidate that runs (a pyenv
 # shim may not), is Python 3.MINOR or newer and can make an environment.

@@ -1,17 +1,20 @@
 """Settings of every test run: CPU, eight devices, strict promotion."""
 
 import dataclasses
+import importlib.metadata
 import os
+import pathlib
 
 os.environ["JAX_PLATFORMS"] = "cpu"
 # Eight devices for sharding; compiling takes most of the tests' time, so the
 # optimiser and the slower way to make fused loops are off.
-_FLAGS = (
+_FLAGS = [
     "--xla_force_host_platform_device_count=8",
     "--xla_backend_optimization_level=0",
     "--xla_llvm_disable_expensive_passes=true",
-    "--xla_cpu_use_fusion_emitters=false",
-)
+]
+if importlib.metadata.version("jaxlib").startswith("0.10."):
+    _FLAGS.append("--xla_cpu_use_fusion_emitters=false")  # unknown to later ones
 for _flag in _FLAGS:
     if _flag.split("=")[0] not in os.environ.get("XLA_FLAGS", ""):
         os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {_flag}".strip()
@@ -42,12 +45,21 @@ hypothesis.settings.load_profile("specjax")
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
-    """One worker a file, and in the contract suite one a drafter: they share engines."""
+    """One worker for a file, or for a drafter of the contract suite."""
     for item in items:
         params = item.callspec.params if hasattr(item, "callspec") else {}
         contract = "tests/contract/" in item.nodeid
         group = params["name"] if contract and "name" in params else item.location[0]
         item.add_marker(pytest.mark.xdist_group(group))
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _few_memory_maps():
+    """Drops compiled programs before there are more memory maps than Linux allows."""
+    yield
+    maps = pathlib.Path("/proc/self/maps")  # dozens a program; the limit is 65,530
+    if maps.exists() and maps.read_text().count("\n") > 20_000:
+        jax.clear_caches()
 
 
 @pytest.fixture(scope="session")

@@ -40,17 +40,9 @@ def test_rows_do_not_know_their_batch_mates(speculative, sampling):
     assert tokens(together)[:2] == tokens(alone)
 
 
-def test_more_capacity_changes_nothing(speculative, name):
+def test_capacity_and_prompt_chunks_change_nothing(speculative, name):
     options = {"max_new_tokens": 24, **SAMPLINGS["sampled"]}
-    roomy = make_engine(name, max_context=512)
-    assert tokens(roomy.generate(TEXTS, **options)) == tokens(
-        speculative.generate(TEXTS, **options)
-    )
-
-
-def test_prompt_chunks_of_another_width(speculative, name):
-    options = {"max_new_tokens": 12, **SAMPLINGS["sampled"]}
-    other = make_engine(name, prompt_widths=(3,))
+    other = make_engine(name, max_context=512, prompt_widths=(3,))
     assert tokens(other.generate(TEXTS, **options)) == tokens(
         speculative.generate(TEXTS, **options)
     )
