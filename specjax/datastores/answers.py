@@ -12,7 +12,7 @@ import pathlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from specjax import checkpoints
+from specjax import checkpoints, files
 from specjax.datastores import build
 from specjax.decoding import engine as engine_lib
 from specjax.decoding import request
@@ -210,10 +210,8 @@ def _check_row(path: pathlib.Path, number: int, row: Row, prompts: int) -> int:
 
 
 def _rewrite(path: pathlib.Path, lines: Sequence[Mapping[str, Any]]) -> None:
-    part = path.with_name(f"{path.name}.part")
     try:
-        part.write_bytes(b"".join(map(_line, lines)))
-        os.replace(part, path)
+        files.write(path, b"".join(map(_line, lines)))
     except OSError as error:
         raise ValueError(f"out: can't write {path} ({error.strerror})") from error
 

@@ -3,8 +3,10 @@
 import specjax.drafters.named  # noqa: F401, for the names that it registers
 from specjax.drafters.compose.adaptive_length import adaptive_length
 from specjax.drafters.compose.auto import auto
+from specjax.drafters.compose.cascade import cascade, nested_params
 from specjax.drafters.compose.fallback import fallback
 from specjax.drafters.compose.hierarchy import hierarchy
+from specjax.drafters.compose.horizontal import horizontal
 from specjax.drafters.compose.merge import merge
 from specjax.drafters.compose.ouroboros import ouroboros
 from specjax.drafters.compose.speculate import speculate
@@ -13,6 +15,7 @@ from specjax.drafters.equipped import Equipped, equip
 from specjax.drafters.lookup.context_ngrams import context_ngrams
 from specjax.drafters.lookup.corpus import corpus
 from specjax.drafters.lookup.lookahead import lookahead
+from specjax.drafters.lookup.max_gram import max_gram, max_gram_with_successors
 from specjax.drafters.lookup.model_ngrams import model_ngrams
 from specjax.drafters.lookup.phrase_pool import phrase_pool
 from specjax.drafters.lookup.prompt_lookup import prompt_lookup
@@ -32,17 +35,22 @@ __all__ = [
     "Equipped",
     "adaptive_length",
     "auto",
+    "cascade",
     "context_ngrams",
     "corpus",
     "draft_model",
     "equip",
     "fallback",
     "hierarchy",
+    "horizontal",
     "lookahead",
     "make",
+    "max_gram",
+    "max_gram_with_successors",
     "merge",
     "model_ngrams",
     "names",
+    "nested_params",
     "none",
     "ouroboros",
     "phrase_pool",

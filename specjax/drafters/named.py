@@ -6,6 +6,7 @@ from specjax.drafters.compose.auto import build_auto
 from specjax.drafters.compose.cascade import build_cascade
 from specjax.drafters.compose.fallback import fallback
 from specjax.drafters.compose.hierarchy import hierarchy
+from specjax.drafters.compose.horizontal import horizontal
 from specjax.drafters.compose.merge import merge
 from specjax.drafters.compose.ouroboros import build_ouroboros
 from specjax.drafters.compose.with_suffixes import with_suffixes
@@ -14,7 +15,7 @@ from specjax.drafters.lookup import stored
 from specjax.drafters.lookup.context_ngrams import context_ngrams
 from specjax.drafters.lookup.corpus import corpus
 from specjax.drafters.lookup.lookahead import lookahead
-from specjax.drafters.lookup.max_gram import max_gram
+from specjax.drafters.lookup.max_gram import max_gram, max_gram_with_successors
 from specjax.drafters.lookup.model_ngrams import model_ngrams
 from specjax.drafters.lookup.phrase_pool import phrase_pool
 from specjax.drafters.lookup.prompt_lookup import prompt_lookup
@@ -73,6 +74,19 @@ def _build_suffix(
     return suffix_store(store, **registry.convert("suffix", suffix, rest))
 
 
+def _build_max_gram(
+    lm: checkpoints.LanguageModel, options: registry.Options
+) -> equipped.Equipped:
+    """``max_gram``; with ``store=FOLDER`` it goes on by the successors there."""
+    if "store" not in options:
+        converted = registry.convert("max_gram", max_gram, options)
+        return equipped.equip(max_gram(**converted))
+    store, rest = stored.open_store("max_gram", lm, options)
+    table = store.arrays_of(datastore_lib.SUCCESSOR)["successor"]
+    converted = registry.convert("max_gram", max_gram, rest)
+    return max_gram_with_successors(table, fingerprint=store.fingerprint, **converted)
+
+
 registry.register("none", none)
 registry.register("prompt_lookup", prompt_lookup)
 registry.register_builder("draft_model", _build_draft_model)
@@ -83,7 +97,7 @@ registry.register("context_ngrams", context_ngrams)
 registry.register_builder("model_ngrams", stored.builder("model_ngrams", model_ngrams))
 registry.register_builder("corpus", stored.builder("corpus", corpus))
 registry.register_builder("hierarchy", _build_hierarchy)
-registry.register("max_gram", max_gram)
+registry.register_builder("max_gram", _build_max_gram)
 registry.register_builder("cascade", build_cascade)
 registry.register("lookahead", lookahead)
 registry.register("phrase_pool", phrase_pool)
@@ -91,3 +105,4 @@ registry.register_builder("ouroboros", build_ouroboros)
 registry.register_combinator("with_suffixes", with_suffixes)
 registry.register_combinator("merge", merge)
 registry.register_combinator("fallback", fallback)
+registry.register_combinator("horizontal", horizontal)

@@ -10,6 +10,8 @@ import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from specjax import files
+
 Row = dict[str, Any]
 NUMBERS = ("decode_seconds", "new_tokens", "target_calls", "drafted", "accepted")
 _NEEDED = ("question_id", "category", "turn", "drafter", "tokens", "identical")
@@ -72,9 +74,7 @@ def resume(path: pathlib.Path, settings: Mapping[str, Any], whole: int) -> list[
         counts[key(row)] = counts.get(key(row), 0) + 1
     broken = {k[0] for k, count in counts.items() if count != whole}
     kept = [row for row in kept if row["question_id"] not in broken]
-    part = path.with_name(f"{path.name}.part")
-    part.write_bytes(b"".join(map(_line, kept)))
-    os.replace(part, path)
+    files.write(path, b"".join(map(_line, kept)))
     return kept
 
 

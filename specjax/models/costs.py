@@ -7,16 +7,15 @@ Of stacked layers only a few are used, since slices are copies.
 
 import dataclasses
 import json
-import os
 import pathlib
 import statistics
-import tempfile
 import time
 from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
 
+from specjax import files
 from specjax.core import history as history_lib
 from specjax.core import tree as tree_lib
 from specjax.models import decoder
@@ -80,10 +79,7 @@ class Costs:
 def save(path: pathlib.Path, costs: Costs) -> None:
     """Writes a table whole or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    # A name of its own: several processes may measure at once.
-    with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False) as file:
-        json.dump(dataclasses.asdict(costs), file)
-    os.replace(file.name, path)
+    files.write(path, json.dumps(dataclasses.asdict(costs)).encode())
 
 
 def load(path: pathlib.Path) -> Costs:

@@ -27,6 +27,8 @@ OPTIONS = {
     "cascade": {"layers": 1, "k": "3,4/0,4", "lenience": 3},
     "merge": {"children": CHILDREN},
     "fallback": {"children": CHILDREN},
+    "horizontal": {"children": CHILDREN, "tokens": [3, 4]},
+    "max_gram": {"store": tiny_store.path()},
     "auto": {"costs": costs_file()},
     "token_recycling": {"nodes": 15},  # a rung of 81 slots wants larger temporaries
     "corpus": {"store": tiny_store.path(), "max_hits": 16, "max_nodes": 15},
@@ -42,9 +44,36 @@ TEXTS = (
     "an owl",
     "banana, banana; bandana: and then the banana, ban",
     "x",
+    "to and fro, to and fro",
+    "ab",
+    "then the hen then the hen",
+    "who? who? who? you",
 )
+# Three combinators deep, and a model that reviews Max-Gram below them.
+NESTED = {
+    "children": [
+        {
+            "name": "fallback",
+            "options": {
+                "children": [
+                    "prompt_lookup",
+                    {
+                        "name": "horizontal",
+                        "options": {
+                            "children": ["cascade:layers=1:k=2,3/0,3", "bigram"],
+                            "tokens": [2, 3],
+                        },
+                    },
+                ]
+            },
+        },
+        "context_ngrams",
+    ],
+    "budget": 15,
+}
 
 drafters.register("bigram", bigram)
+drafters.register_builder("nested", lambda lm, _: drafters.make("merge", lm, NESTED))
 
 
 @functools.cache

@@ -26,7 +26,7 @@ def test_values_compile_nothing(speculative, monkeypatch):
     list(speculative.stream(TEXTS[0], max_new_tokens=5, stop=["zz"]))
     assert held.count == warm
     with pytest.raises(RecompileError, match="warmup"):
-        speculative.generate([TEXTS[0]] * 5, max_new_tokens=5)  # rows nobody asked for
+        speculative.generate([TEXTS[0]] * 9, max_new_tokens=5)  # rows nobody asked for
 
 
 def test_compiled_round_leaves_the_cache_alone(name, lm):

@@ -18,6 +18,7 @@ from specjax.decoding.build import collect
 from tests.contract.conftest import CAPACITY, PROMPT_WIDTHS, TEXTS, WIDTHS
 
 MOST = 16
+ROWS = len(TEXTS)
 
 
 def batch(engine, texts=TEXTS):
@@ -31,16 +32,16 @@ def batch(engine, texts=TEXTS):
 
 @pytest.fixture(scope="session")
 def started(speculative):
-    """(programs, state after the prompts, sampling) of a batch of four."""
+    """(programs, state after the prompts, sampling) of a batch of all texts."""
     tokens, lengths = batch(speculative)
     options = sampling_lib.SamplingOptions(
         max_new_tokens=MOST, temperature=0.8, stop_token_ids=(0,)
     )
-    sampled = sampling_lib.pack([options] * 4, [0] * 4)
+    sampled = sampling_lib.pack([options] * ROWS, [0] * ROWS)
     held = speculative.programs
 
     def start():
-        state = programs.blank(held.recipe, held.params, 4, CAPACITY)
+        state = programs.blank(held.recipe, held.params, ROWS, CAPACITY)
         return held.prompt(state, tokens, lengths, sampled)
 
     return held, start, sampled
@@ -98,7 +99,7 @@ def test_a_fresh_drafter_state_in_mid_run_changes_no_token(started):
     held, start, sampled = started
     expected = finish(held, start(), sampled)
     state = held.decode(start(), sampled, jnp.int32(2))
-    fresh = held.recipe.parts.drafter.init(held.params, 4, CAPACITY)
+    fresh = held.recipe.parts.drafter.init(held.params, ROWS, CAPACITY)
     state = dataclasses.replace(state, drafter=fresh)
     assert_same(finish(held, state, sampled), expected)
 
@@ -118,18 +119,18 @@ def test_proposals_keep_within_bounds(speculative, drafter):
     propose = jax.jit(chosen.propose)
     slots = 1 + chosen.bounds.nodes
     for _ in range(4):
-        lengths = jnp.asarray(rng.integers(1, 40, 4), jnp.int32)
-        tokens = jnp.asarray(rng.integers(0, 6, (4, CAPACITY)), jnp.int32)
+        lengths = jnp.asarray(rng.integers(1, 40, ROWS), jnp.int32)
+        tokens = jnp.asarray(rng.integers(0, 6, (ROWS, CAPACITY)), jnp.int32)
         history = history_lib.create(tokens, lengths, CAPACITY)
         view = _view(speculative, history)
-        state = chosen.init(held.params, 4, CAPACITY)
+        state = chosen.init(held.params, ROWS, CAPACITY)
         root = tree_lib.trunk(history, lengths - 1, jnp.ones_like(lengths), slots)
         tree, _ = propose(held.params, state, view, root)
         _check_tree(tree, chosen, speculative.lm.model.config.vocab_size)
 
 
 def _view(engine, history):
-    sampled = sampling(4, max_new_tokens=30)
+    sampled = sampling(ROWS, max_new_tokens=30)
     return contracts.View(
         history=history,
         sampling=sampled,
@@ -137,8 +138,8 @@ def _view(engine, history):
             history, sampled, engine.lm.model.config.vocab_size
         ),
         start=jnp.maximum(history.length - 1, 0),
-        room=jnp.full((4,), 30, jnp.int32),
-        rounds=jnp.zeros((4,), jnp.int32),
+        room=jnp.full((ROWS,), 30, jnp.int32),
+        rounds=jnp.zeros((ROWS,), jnp.int32),
     )
 
 
@@ -163,11 +164,11 @@ def test_one_program_sharded_over_rows(started, speculative, drafter, lm):
     """A user's own jit over a mesh: the same tokens as on one device."""
     held, _, sampled = started
     tokens, lengths = batch(speculative)
-    seeds = jnp.arange(4, dtype=jnp.uint32)
+    seeds = jnp.arange(ROWS, dtype=jnp.uint32)
     sampled = dataclasses.replace(
         sampled, key=noise.row_keys(seeds, jnp.zeros_like(seeds))
     )
-    state = programs.blank(held.recipe, held.params, 4, CAPACITY)
+    state = programs.blank(held.recipe, held.params, ROWS, CAPACITY)
     state = held.prompt(state, tokens, lengths, sampled)
     state = held.decode(state, sampled, jnp.int32(1000))
     alone = collect(state, MOST)
@@ -179,7 +180,7 @@ def test_one_program_sharded_over_rows(started, speculative, drafter, lm):
         widths=WIDTHS,
         prompt_widths=PROMPT_WIDTHS,
     )
-    mesh = jax.make_mesh((4,), ("data",), axis_types=(jax.sharding.AxisType.Auto,))
+    mesh = jax.make_mesh((ROWS,), ("data",), axis_types=(jax.sharding.AxisType.Auto,))
     rows = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("data"))
     whole = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
     arguments = (tokens[:, :64], lengths, sampled, seeds)
@@ -210,7 +211,7 @@ def test_drafting_without_jit(started, speculative, drafter):
 def test_rounds_without_jit(plain):
     """A prompt and two rounds without jit give what the compiled programs give."""
     held = plain.programs
-    tokens, lengths = batch(plain, TEXTS[3:])
+    tokens, lengths = batch(plain, TEXTS[3:4])
     sampled = sampling(1, max_new_tokens=3)
     state = programs.blank(held.recipe, held.params, 1, CAPACITY)
     with jax.disable_jit():

@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from specjax import Engine, drafters
-from tests import tiny_model
+from tests import saved_model, tiny_model, tiny_store
 
 
 @pytest.fixture(scope="module")
@@ -85,3 +85,34 @@ def test_children_by_name_and_by_table(lm):
     made = drafters.make("merge", lm, {"children": [table, "suffix"], "budget": "5"})
     assert made.drafter.sources[0].num_tags == 4
     assert made.drafter.bounds.nodes == 5
+
+
+def test_a_chain_of_drafters_by_name(lm):
+    options = {"children": ["prompt_lookup", "suffix"], "tokens": "3+4"}
+    made = drafters.make("horizontal", lm, options)
+    assert made.drafter.bounds.depth == 7
+    with pytest.raises(ValueError, match="horizontal: tokens must be 2 numbers"):
+        drafters.make("horizontal", lm, options | {"tokens": [3]})
+
+
+def test_successors_out_of_a_datastore(lm):
+    store = drafters.make("corpus", lm, {"store": tiny_store.path()})
+    made = drafters.make(f"max_gram:store={tiny_store.path()}:max_draft=4", lm)
+    assert made.params["successor"].shape == (lm.model.config.vocab_size,)
+    assert made.fingerprint == store.fingerprint == lm.fingerprint
+    assert made.drafter.bounds.depth == 4
+    assert drafters.make("max_gram", lm).params == {}
+
+
+def test_models_of_a_cascade_out_of_folders(lm, tmp_path):
+    """Two models, the larger first, drafting for the target, give its tokens."""
+    paths = [str(tmp_path / name) for name in ("large", "small")]
+    for layers, path in zip((2, 1), paths, strict=True):
+        (tmp_path / path).mkdir()
+        saved_model.write(tmp_path / path, num_layers=layers, seed=layers)
+    made = drafters.make("cascade", lm, {"model": paths})
+    assert made.drafter.bounds.nodes == 15
+    ours = Engine(lm, made, widths=(16,)).generate("an owl", max_new_tokens=12)
+    assert ours.tokens == Engine(lm).generate("an owl", max_new_tokens=12).tokens
+    with pytest.raises(ValueError, match="layers"):
+        drafters.make("cascade", lm, {"model": paths, "layers": "1"})

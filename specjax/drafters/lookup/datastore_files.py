@@ -16,11 +16,14 @@ import numpy as np
 from safetensors import SafetensorError
 from safetensors import numpy as safetensors_numpy
 
-from specjax import checkpoints
+from specjax import checkpoints, files
 from specjax.drafters.lookup import datastore as datastore_lib
 
 FACTS = "store.json"
-_ARRAYS = re.compile(r"arrays-[0-9a-f]{16}\.safetensors(\.part)?")
+# What an earlier store, or a process that died, may have left.
+_LEFT = re.compile(
+    r"arrays-[0-9a-f]{16}\.safetensors(\.\d+\.part)?|store\.json\.\d+\.part"
+)
 _KINDS = {
     "parts": list,
     "fingerprint": str,
@@ -54,25 +57,15 @@ def save(path: str | os.PathLike[str], store: datastore_lib.Datastore) -> None:
     facts = store.facts() | {"arrays": name, "sha256": digest}
     try:
         folder.mkdir(exist_ok=True)
-        _write(folder / name, raw)
-        _write(folder / FACTS, json.dumps(facts, indent=2).encode() + b"\n")
+        files.write(folder / name, raw)
+        files.write(folder / FACTS, json.dumps(facts, indent=2).encode() + b"\n")
         for old in folder.iterdir():
-            if _ARRAYS.fullmatch(old.name) and old.name != name:
+            if _LEFT.fullmatch(old.name) and old.name != name:
                 old.unlink()
     except OSError as error:
         raise ValueError(
             f"out: can't write a datastore to {folder} ({error.strerror})"
         ) from error
-
-
-def _write(path: pathlib.Path, raw: bytes) -> None:
-    """Writes a whole file in one step, as others see it."""
-    part = path.with_name(f"{path.name}.part")
-    with part.open("wb") as file:
-        file.write(raw)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(part, path)
 
 
 def load(
