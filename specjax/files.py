@@ -23,7 +23,7 @@ def write(path: pathlib.Path, raw: bytes) -> None:
             file.flush()
             os.fsync(file.fileno())
         os.replace(part, path)
-    except OSError:
+    except BaseException:  # Ctrl-C too
         with contextlib.suppress(OSError):
             part.unlink()
         raise

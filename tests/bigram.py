@@ -18,18 +18,18 @@ def bigram(*, vocab_size: int = 260, max_draft: int = 3) -> contracts.Drafter:
 
     def propose(params, table, view, tree):
         lookup = jax.vmap(lambda row, at: row[at])
-        end = jnp.maximum(view.history.length - 1, 0)
-        token, chain = lookup(view.history.tokens, end), []
-        known = view.room > 1
+        anchor = tree_lib.spine_end(tree)
+        levels = tree_lib.room_below(tree, anchor, view.room)
+        token, chain = lookup(tree.token, anchor), []
+        known = levels > 0
         count = jnp.zeros_like(token)
         for depth in range(max_draft):
             token = lookup(table, jnp.maximum(token, 0))
-            known &= (token >= 0) & (view.room > depth + 1)
+            known &= (token >= 0) & (levels > depth)
             count += known.astype(jnp.int32)
             chain.append(token)
         token = jnp.maximum(jnp.stack(chain, axis=1), 0)
         confidence = jnp.full(token.shape, 0.5, jnp.float32)
-        anchor = tree_lib.spine_end(tree)
         tree = tree_lib.append_chain(
             tree, token=token, count=count, confidence=confidence, anchor=anchor
         )

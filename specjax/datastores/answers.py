@@ -218,10 +218,13 @@ def _rewrite(path: pathlib.Path, lines: Sequence[Mapping[str, Any]]) -> None:
 
 def _append(path: pathlib.Path, rows: Sequence[Row]) -> None:
     """Adds rows in one write."""
-    with path.open("ab") as file:
-        file.write(b"".join(map(_line, rows)))
-        file.flush()
-        os.fsync(file.fileno())
+    try:
+        with path.open("ab") as file:
+            file.write(b"".join(map(_line, rows)))
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        raise ValueError(f"out: can't write {path} ({error.strerror})") from error
 
 
 def _line(row: Mapping[str, Any]) -> bytes:

@@ -33,7 +33,7 @@ class Memory:
           blank: a new state of the same drafter and sizes.
 
         Raises:
-          ValueError: the state is of another drafter or of other sizes.
+          ValueError: the state has other leaves, shapes or dtypes.
         """
         if self.state is None:
             return blank
@@ -44,8 +44,12 @@ class Memory:
 def check(state: contracts.DrafterState, blank: contracts.DrafterState) -> None:
     """Refuses a state that is not of the shapes of a blank one.
 
+    Args:
+      state: of some drafter.
+      blank: a new state of the drafter that is to go on with it.
+
     Raises:
-      ValueError: the state is of another drafter or of other sizes.
+      ValueError: it has other leaves, shapes or dtypes.
     """
     ours, theirs = jax.eval_shape(lambda: (state, blank))
     if ours != theirs:

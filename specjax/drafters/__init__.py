@@ -9,13 +9,18 @@ from specjax.drafters.compose.hierarchy import hierarchy
 from specjax.drafters.compose.horizontal import horizontal
 from specjax.drafters.compose.merge import merge
 from specjax.drafters.compose.ouroboros import ouroboros
+from specjax.drafters.compose.schedule import best_matrix
 from specjax.drafters.compose.speculate import speculate
 from specjax.drafters.compose.with_suffixes import with_suffixes
 from specjax.drafters.equipped import Equipped, equip
 from specjax.drafters.lookup.context_ngrams import context_ngrams
 from specjax.drafters.lookup.corpus import corpus
 from specjax.drafters.lookup.lookahead import lookahead
-from specjax.drafters.lookup.max_gram import max_gram, max_gram_with_successors
+from specjax.drafters.lookup.max_gram import (
+    max_gram,
+    max_gram_store,
+    max_gram_with_successors,
+)
 from specjax.drafters.lookup.model_ngrams import model_ngrams
 from specjax.drafters.lookup.phrase_pool import phrase_pool
 from specjax.drafters.lookup.prompt_lookup import prompt_lookup
@@ -35,6 +40,7 @@ __all__ = [
     "Equipped",
     "adaptive_length",
     "auto",
+    "best_matrix",
     "cascade",
     "context_ngrams",
     "corpus",
@@ -46,6 +52,7 @@ __all__ = [
     "lookahead",
     "make",
     "max_gram",
+    "max_gram_store",
     "max_gram_with_successors",
     "merge",
     "model_ngrams",

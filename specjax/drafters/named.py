@@ -15,7 +15,7 @@ from specjax.drafters.lookup import stored
 from specjax.drafters.lookup.context_ngrams import context_ngrams
 from specjax.drafters.lookup.corpus import corpus
 from specjax.drafters.lookup.lookahead import lookahead
-from specjax.drafters.lookup.max_gram import max_gram, max_gram_with_successors
+from specjax.drafters.lookup.max_gram import max_gram, max_gram_store
 from specjax.drafters.lookup.model_ngrams import model_ngrams
 from specjax.drafters.lookup.phrase_pool import phrase_pool
 from specjax.drafters.lookup.prompt_lookup import prompt_lookup
@@ -64,40 +64,21 @@ def _build_hierarchy(
     )
 
 
-def _build_suffix(
-    lm: checkpoints.LanguageModel, options: registry.Options
-) -> equipped.Equipped:
-    """``suffix``; with ``store=FOLDER`` it searches the corpus there as well."""
-    if "store" not in options:
-        return equipped.equip(suffix(**registry.convert("suffix", suffix, options)))
-    store, rest = stored.open_store("suffix", lm, options)
-    return suffix_store(store, **registry.convert("suffix", suffix, rest))
-
-
-def _build_max_gram(
-    lm: checkpoints.LanguageModel, options: registry.Options
-) -> equipped.Equipped:
-    """``max_gram``; with ``store=FOLDER`` it goes on by the successors there."""
-    if "store" not in options:
-        converted = registry.convert("max_gram", max_gram, options)
-        return equipped.equip(max_gram(**converted))
-    store, rest = stored.open_store("max_gram", lm, options)
-    table = store.arrays_of(datastore_lib.SUCCESSOR)["successor"]
-    converted = registry.convert("max_gram", max_gram, rest)
-    return max_gram_with_successors(table, fingerprint=store.fingerprint, **converted)
-
-
 registry.register("none", none)
 registry.register("prompt_lookup", prompt_lookup)
 registry.register_builder("draft_model", _build_draft_model)
 registry.register_builder("auto", build_auto)
-registry.register_builder("suffix", _build_suffix)
+registry.register_builder(
+    "suffix", stored.builder("suffix", suffix_store, without=suffix)
+)
 registry.register("token_recycling", token_recycling)
 registry.register("context_ngrams", context_ngrams)
 registry.register_builder("model_ngrams", stored.builder("model_ngrams", model_ngrams))
 registry.register_builder("corpus", stored.builder("corpus", corpus))
 registry.register_builder("hierarchy", _build_hierarchy)
-registry.register_builder("max_gram", _build_max_gram)
+registry.register_builder(
+    "max_gram", stored.builder("max_gram", max_gram_store, without=max_gram)
+)
 registry.register_builder("cascade", build_cascade)
 registry.register("lookahead", lookahead)
 registry.register("phrase_pool", phrase_pool)

@@ -12,21 +12,19 @@ from specjax.decoding import programs
 from tests.contract.conftest import TEXTS, make_engine
 
 
-def test_values_compile_nothing(speculative, monkeypatch):
-    held = speculative.programs
-    before = held.count
-    speculative.warmup(rows=1, prompt_tokens=30, max_new_tokens=20)
-    warm = held.count
-    assert warm - before in (0, 2), "two programs a bucket, none if it was there"
-    monkeypatch.setattr(held, "strict", True)
+def test_values_compile_nothing(name):
+    engine = make_engine(name)
+    engine.warmup(rows=1, prompt_tokens=30, max_new_tokens=20)
+    assert engine.programs.count == 2
+    engine.programs.strict = True
     for seed, text in enumerate(TEXTS[:3]):
         options = {"max_new_tokens": 10 + seed, "seed": seed, "temperature": 0.4 * seed}
-        result = speculative.generate(text, top_k=seed, **options)
+        result = engine.generate(text, top_k=seed, **options)
         assert result.compile_seconds == 0
-    list(speculative.stream(TEXTS[0], max_new_tokens=5, stop=["zz"]))
-    assert held.count == warm
+    list(engine.stream(TEXTS[0], max_new_tokens=5, stop=["zz"]))
+    assert engine.programs.count == 2
     with pytest.raises(RecompileError, match="warmup"):
-        speculative.generate([TEXTS[0]] * 9, max_new_tokens=5)  # rows nobody asked for
+        engine.generate(TEXTS[:2], max_new_tokens=5)
 
 
 def test_compiled_round_leaves_the_cache_alone(name, lm):

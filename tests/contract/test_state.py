@@ -114,19 +114,27 @@ def test_state_leaves_lead_with_the_batch(drafter):
 
 def test_proposals_keep_within_bounds(speculative, drafter):
     """Nodes dense, parents first, depths right, tags in range, under random text."""
-    chosen, held = drafter.drafter, speculative.programs
-    rng = np.random.default_rng(0)
-    propose = jax.jit(chosen.propose)
-    slots = 1 + chosen.bounds.nodes
-    for _ in range(4):
-        lengths = jnp.asarray(rng.integers(1, 40, ROWS), jnp.int32)
-        tokens = jnp.asarray(rng.integers(0, 6, (ROWS, CAPACITY)), jnp.int32)
-        history = history_lib.create(tokens, lengths, CAPACITY)
-        view = _view(speculative, history)
-        state = chosen.init(held.params, ROWS, CAPACITY)
-        root = tree_lib.trunk(history, lengths - 1, jnp.ones_like(lengths), slots)
-        tree, _ = propose(held.params, state, view, root)
+    chosen = drafter.drafter
+    propose, sizes = jax.jit(chosen.propose), []
+    for seed in range(4):
+        tree, _ = propose(*_after_a_prompt(speculative, drafter, seed))
         _check_tree(tree, chosen, speculative.lm.model.config.vocab_size)
+        sizes.append(int(tree.num_nodes.max()))
+    assert chosen.bounds.nodes == 0 or max(sizes) > 1, "nothing was drafted"
+
+
+def _after_a_prompt(engine, drafter, seed):
+    """Arguments of ``propose`` behind random text of few ids, which it has seen."""
+    held, rng = engine.programs, np.random.default_rng(seed)
+    lengths = jnp.asarray(rng.integers(1, 40, ROWS), jnp.int32)
+    tokens = jnp.asarray(rng.integers(0, 6, (ROWS, CAPACITY)), jnp.int32)
+    blank = programs.blank(held.recipe, held.params, ROWS, CAPACITY)
+    sampled = sampling(ROWS, max_new_tokens=30)
+    state = held.prompt(blank, tokens, lengths, sampled).drafter
+    history = history_lib.create(tokens, lengths, CAPACITY)
+    slots = 1 + drafter.drafter.bounds.nodes
+    root = tree_lib.trunk(history, lengths - 1, jnp.ones_like(lengths), slots)
+    return held.params, state, _view(engine, history), root
 
 
 def _view(engine, history):
@@ -192,17 +200,14 @@ def test_one_program_sharded_over_rows(started, speculative, drafter, lm):
     np.testing.assert_array_equal(alone.num_new, spread.num_new)
 
 
-def test_drafting_without_jit(started, speculative, drafter):
+def test_drafting_without_jit(speculative, drafter):
     """What ``propose`` drafts after a prompt is the same when nothing is compiled."""
-    held, start, _ = started
-    state, chosen = start(), drafter.drafter
-    length = state.history.length
-    slots = held.recipe.decode_plan.widths[-1]
-    root = tree_lib.trunk(state.history, length - 1, jnp.ones_like(length), slots)
-    arguments = (held.params, state.drafter, _view(speculative, state.history), root)
+    chosen = drafter.drafter
+    arguments = _after_a_prompt(speculative, drafter, seed=0)
     fast, _ = jax.jit(chosen.propose)(*arguments)
     with jax.disable_jit():
         slow, _ = chosen.propose(*arguments)
+    assert chosen.bounds.nodes == 0 or int(fast.num_nodes.max()) > 1
     np.testing.assert_array_equal(fast.num_nodes, slow.num_nodes)
     np.testing.assert_array_equal(fast.token, slow.token)
     np.testing.assert_array_equal(fast.parent, slow.parent)

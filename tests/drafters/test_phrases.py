@@ -1,7 +1,5 @@
 """Pools of phrases against lists in a dict."""
 
-import dataclasses
-
 import hypothesis
 import hypothesis.strategies as st
 import jax
@@ -109,4 +107,3 @@ def test_leaves_lead_with_the_rows_and_share_no_buffer():
     assert all(leaf.shape[0] == 2 for leaf in leaves)
     pointers = {leaf.unsafe_buffer_pointer() for leaf in leaves}
     assert len(pointers) == len(leaves)
-    assert dataclasses.is_dataclass(created())

@@ -20,8 +20,8 @@ from specjax.drafters import equipped, registry
 from specjax.drafters.compose import schedule
 from specjax.drafters.compose.horizontal import horizontal
 from specjax.drafters.compose.speculate import speculate
-from specjax.drafters.lookup import datastore, stored
-from specjax.drafters.lookup.max_gram import max_gram, max_gram_with_successors
+from specjax.drafters.lookup import stored
+from specjax.drafters.lookup.max_gram import max_gram, max_gram_store
 from specjax.drafters.none import none
 from specjax.verify.lenient import check_lenience
 
@@ -55,7 +55,7 @@ def cascade(
     Args:
       levels: n - 1 models of the target's vocabulary, the largest first.
       k: K, n rows of n numbers from 0 up with zeros below the diagonal, by default 15
-        tokens in all for up to two models; ``schedule.best_matrix`` finds one.
+        tokens in all for up to two models; ``best_matrix`` finds one.
       k_mode: "increment", or "cumulative" where an entry counts the tokens of the
         drafters before it too, as the paper writes them.
       lenience: of all reviews but the target's, see ``verify.lenient``.
@@ -198,9 +198,7 @@ def build_cascade(
     k, last, tokenizer = _parse(given.pop("k", None)), {}, None
     if "store" in given:
         store, given = stored.open_store("cascade", lm, given)
-        tokenizer = store.fingerprint
-        table = store.arrays_of(datastore.SUCCESSOR)["successor"]
-        last = max_gram_with_successors(table).params
+        tokenizer, last = store.fingerprint, max_gram_store(store).params
     if "max_draft" in given:
         if smalls or k is not None:
             raise ValueError(

@@ -3,10 +3,10 @@
 A datastore belongs to one tokenizer and has up to three parts:
 
     part          arrays                                     who reads it
-    corpus        text i32[M], order i32[M]                  `corpus`
+    corpus        text i32[M], order i32[M]                  `corpus`, `suffix`
     model_ngrams  phrase i32[V, G, W], count i32[V, G],      `model_ngrams`
                   total i32[V]
-    successor     successor i32[V]                           Max-Gram
+    successor     successor i32[V]                           `max_gram`, `cascade`
 
 `datastore_files.py` keeps them on disk.
 """

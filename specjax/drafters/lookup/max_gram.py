@@ -10,7 +10,7 @@ Three steps fill a draft of k tokens::
 """
 
 import functools
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -20,7 +20,7 @@ from specjax.core import contracts
 from specjax.core import history as history_lib
 from specjax.core import tree as tree_lib
 from specjax.drafters import equipped
-from specjax.drafters.lookup import match
+from specjax.drafters.lookup import datastore, match
 
 
 class Draft(NamedTuple):
@@ -154,6 +154,20 @@ def max_gram_with_successors(
         label="max_gram",
         vocab_size=table.size,
     )
+
+
+def max_gram_store(store: datastore.Datastore, **options: Any) -> equipped.Equipped:
+    """Max-Gram with the successors of a datastore for step C.
+
+    Args:
+      store: with successors, made for the tokenizer of the target.
+      **options: of ``max_gram``.
+
+    Raises:
+      ValueError: the store has no successors, or an option is out of range.
+    """
+    table = store.arrays_of(datastore.SUCCESSOR)["successor"]
+    return max_gram_with_successors(table, fingerprint=store.fingerprint, **options)
 
 
 def draft_after(

@@ -5,24 +5,32 @@ from collections.abc import Callable
 from typing import Any
 
 from specjax import checkpoints
+from specjax.core import contracts
 from specjax.drafters import equipped, registry
 from specjax.drafters.lookup import datastore as datastore_lib
 from specjax.drafters.lookup import datastore_files
 
 
 def builder(
-    name: str, factory: Callable[..., equipped.Equipped]
+    name: str,
+    factory: Callable[..., equipped.Equipped],
+    *,
+    without: Callable[..., contracts.Drafter] | None = None,
 ) -> Callable[[checkpoints.LanguageModel, registry.Options], equipped.Equipped]:
     """A builder for ``registry.register_builder``.
 
     Args:
       name: of the drafter.
       factory: takes a Datastore and keyword-only options, all with defaults.
+      without: what drafts where no store is named, by options that ``factory`` takes
+        too; by default there must be one.
     """
 
     def build(lm, options):
+        if without is not None and "store" not in options:
+            return equipped.equip(without(**registry.convert(name, without, options)))
         store, rest = open_store(name, lm, options)
-        return factory(store, **registry.convert(name, factory, rest))
+        return factory(store, **registry.convert(name, without or factory, rest))
 
     return build
 
