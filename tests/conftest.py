@@ -24,6 +24,7 @@ import jax  # noqa: E402
 import jax.numpy as jnp  # noqa: E402
 import pytest  # noqa: E402
 
+from pallas_kernels import linear  # noqa: E402
 from specjax import checkpoints  # noqa: E402
 from specjax.core import contracts, noise, processors  # noqa: E402
 from specjax.core import history as history_lib  # noqa: E402
@@ -45,8 +46,14 @@ hypothesis.settings.load_profile("specjax")
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
-    """One worker for a file, or for a drafter of the contract suite."""
+    """One worker for a file, or for a drafter of the contract suite.
+
+    What tests native code is skipped where there is no compiler.
+    """
+    bare = pytest.mark.skip(reason="no compiler for native code")
     for item in items:
+        if item.get_closest_marker("native") and not linear.available():
+            item.add_marker(bare)
         params = item.callspec.params if hasattr(item, "callspec") else {}
         contract = "tests/contract/" in item.nodeid
         group = params["name"] if contract and "name" in params else item.location[0]

@@ -1,8 +1,9 @@
 """The public function: checks arguments and chooses an implementation."""
 
 import jax
+import jax.numpy as jnp
 
-from pallas_kernels.tree_attention import xla
+from pallas_kernels.tree_attention import cpu, xla
 
 BLOCK = xla.BLOCK
 
@@ -72,17 +73,32 @@ def tree_attention(
             f"tree_attention: a cache of more than {BLOCK} slots must be a multiple "
             f"of {BLOCK}, got {slots}"
         )
-    return xla.tree_attention(
-        q,
-        k,
-        v,
-        k_cache,
-        v_cache,
-        length=length,
-        depth=depth,
-        mask=mask,
-        scale=scale,
-        window=window,
-        cap=cap,
-        layer=layer,
-    )
+
+    def by_xla(*arguments):
+        return xla.tree_attention(
+            *arguments,
+            length=length,
+            depth=depth,
+            mask=mask,
+            scale=scale,
+            window=window,
+            cap=cap,
+            layer=layer,
+        )
+
+    def native(*arguments):
+        return cpu.tree_attention(
+            *arguments,
+            length=length,
+            depth=depth,
+            mask=mask,
+            scale=scale,
+            window=window,
+            cap=cap,
+        )
+
+    floats = (q, k, v, k_cache, v_cache)
+    single = all(x.dtype == jnp.float32 for x in floats)
+    if stacked or not single or not cpu.available():
+        return by_xla(*floats)
+    return jax.lax.platform_dependent(*floats, cpu=native, default=by_xla)

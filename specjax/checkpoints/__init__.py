@@ -3,6 +3,7 @@
 from specjax.checkpoints.chat import ChatTemplate
 from specjax.checkpoints.load import (
     DTYPES,
+    WEIGHTS,
     Inspection,
     LanguageModel,
     inspect,
@@ -14,6 +15,7 @@ from specjax.checkpoints.tokenizer import TextStream, Tokenizer
 
 __all__ = [
     "DTYPES",
+    "WEIGHTS",
     "ChatTemplate",
     "Inspection",
     "LanguageModel",

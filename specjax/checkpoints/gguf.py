@@ -11,6 +11,7 @@ import struct
 from typing import Any
 
 import gguf
+import ml_dtypes
 import numpy as np
 
 _MAGIC = b"GGUF"
@@ -18,6 +19,7 @@ _VERSIONS = (2, 3)
 _ALIGNMENT = 32
 _MAX_DIMENSIONS = 4
 _READABLE = ("F32", "F16", "BF16", "Q4_0", "Q4_1", "Q8_0")
+_NUMBERS = {"f32": np.float32, "f16": np.float16, "bf16": ml_dtypes.bfloat16}
 _SCALARS: dict[int, str] = {
     gguf.GGUFValueType.UINT8: "<u1",
     gguf.GGUFValueType.INT8: "<i1",
@@ -80,16 +82,26 @@ class GgufFile:
 
     def read(self, name: str) -> np.ndarray:
         """The tensor as float32, decoded if it is quantised; ``problems`` is empty."""
+        info, raw = self.tensors[name], self._raw(name)
+        if info.kind.name == "F32":
+            return np.array(raw.view("<f4")).reshape(info.shape)
+        return gguf.quants.dequantize(raw, info.kind).reshape(info.shape)
+
+    def stored(self, name: str) -> tuple[np.ndarray, str]:
+        """The tensor's rows as they lie in the file, and the format's name."""
+        info, raw = self.tensors[name], self._raw(name)
+        kind = info.kind.name.lower()
+        return np.array(raw.view(_NUMBERS.get(kind, np.uint8))), kind
+
+    def _raw(self, name: str) -> np.ndarray:
+        """Bytes u8[..., bytes of a row]."""
         info = self.tensors[name]
         mapped = np.memmap(
             self.path, mode="r", offset=info.offset, shape=(info.num_bytes,)
         )
-        raw = mapped.view(np.ndarray)  # slices of a memmap are slow
-        if info.kind.name == "F32":
-            return np.array(raw.view("<f4")).reshape(info.shape)
         row_bytes = info.num_bytes // max(int(np.prod(info.shape[:-1])), 1)
-        packed = raw.reshape(*info.shape[:-1], row_bytes)
-        return gguf.quants.dequantize(packed, info.kind).reshape(info.shape)
+        raw = mapped.view(np.ndarray)  # slices of a memmap are slow
+        return raw.reshape(*info.shape[:-1], row_bytes)
 
 
 def open_gguf(path: str | pathlib.Path) -> GgufFile:

@@ -50,6 +50,10 @@ class HfDirectory:
         with _opened(self.files[name]) as file:
             return file.get_tensor(name)
 
+    def stored(self, name: str) -> tuple[np.ndarray, str]:
+        """The tensor as it is stored, and the name of its format for kernels."""
+        return self.read(name), self.kinds[name].lower()
+
 
 def open_directory(path: str | pathlib.Path) -> HfDirectory:
     """Reads the headers of a directory; tensors stay on disk.

@@ -11,6 +11,9 @@ A checkpoint holds *pieces* (q, k and v apart, rows first), the decoder fuses th
     gate, up           [I, E]            gate_up [E, 2, I]
     down               [E, I]            [I, E]
 
+Kept as they are stored, matrices stay rows first: their params are
+`linear.Packed`, one output a row, in the order of the fused axes above.
+
 Names differ between formats, shapes do not.
 """
 
@@ -21,6 +24,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from pallas_kernels import linear
 from specjax.models import config as config_lib
 from specjax.models import decoder, families
 
@@ -166,6 +170,7 @@ def read_params(
     *,
     dtype: np.dtype,
     scanned: bool,
+    stored: Callable[[str], tuple[np.ndarray, str]] | None = None,
 ) -> decoder.Params:
     """Reads and fuses all tensors, one leaf of params at a time.
 
@@ -176,6 +181,8 @@ def read_params(
       read: gives a tensor by name.
       dtype: of the params.
       scanned: whether to stack the layers.
+      stored: gives a tensor's rows as they lie in the file and the name of their
+        format; matrices are then kept so. Not with ``scanned``.
 
     Returns:
       Params in the form of ``decoder.init_params``, or of ``decoder.stack_layers``.
@@ -197,17 +204,42 @@ def read_params(
             value = value.astype(dtype, copy=False)
             total = np.sum(value, dtype=np.float32)
         if not np.isfinite(total) and not np.isfinite(value).all():
-            raise ValueError(
-                f"tensor {name} holds NaN or infinite values as {np.dtype(dtype)}; "
-                "the checkpoint is damaged, or needs a wider dtype"
-            )
+            raise _not_finite(name, dtype)
         if storage.interleaved_rope and key in ("q", "k", "q_bias", "k_bias"):
             value = _halves(value, config.head_size)
         return value
 
-    def layer_leaf(leaf: str, i: int) -> np.ndarray:
+    def packed(names: Mapping[str, str], leaf: str, prefix: str = "") -> linear.Packed:
+        keys = _FUSED.get(leaf, (leaf,))
+        parts = [stored(prefix + names[key]) for key in keys] if stored else []
+        kinds = {kind for _, kind in parts}
+        if len(kinds) > 1 or not kinds <= set(linear.FORMATS):
+            # One leaf has one format: decoded, they have the same.
+            parts = [
+                (np.asarray(read(prefix + names[key]), np.float32), "f32")
+                for key in keys
+            ]
+        arrays = []
+        for key, (rows, kind) in zip(keys, parts, strict=True):
+            if not linear.finite(rows, kind):
+                raise _not_finite(prefix + names[key], kind)
+            turned = storage.interleaved_rope and key in ("q", "k")
+            arrays.append(_halves(rows, config.head_size) if turned else rows)
+        rows = _join_rows(config, leaf, arrays)
+        return linear.Packed(jax.device_put(rows), parts[0][1])
+
+    def layer_leaf(leaf: str, i: int) -> np.ndarray | linear.Packed:
         prefix = naming.prefix.format(i)
+        if stored and leaf in _MATRICES:
+            return packed(naming.layer, leaf, prefix)
         return _fuse(config, leaf, lambda key: piece(naming.layer, key, prefix))
+
+    def top_matrix(key: str) -> jax.Array | linear.Packed:
+        if stored:
+            return packed(naming.top, key)
+        value = piece(naming.top, key)  # [V, E]
+        turned = value if key == "embed" else np.ascontiguousarray(value.T)
+        return jax.device_put(turned)
 
     leaves = _layer_leaves(layer)
     if scanned:
@@ -218,14 +250,20 @@ def read_params(
             for i in range(config.num_layers)
         ]
     params = {
-        "embed": jax.device_put(piece(naming.top, "embed")),
+        "embed": top_matrix("embed"),
         "layers": layers,
         "final_norm": jax.device_put(piece(naming.top, "final_norm")),
     }
     if not config.tied_head:
-        head = np.ascontiguousarray(piece(naming.top, "head").T)  # [E, V]
-        params["head"] = jax.device_put(head)
+        params["head"] = top_matrix("head")
     return params
+
+
+def _not_finite(name: str, kind: Any) -> ValueError:
+    return ValueError(
+        f"tensor {name} holds NaN or infinite values as {kind}; the checkpoint is "
+        "damaged, or needs a wider dtype"
+    )
 
 
 def _stacked(config, leaf: str, layer_leaf) -> jax.Array:
@@ -270,6 +308,7 @@ def _pieces(config: config_lib.ModelConfig) -> tuple[dict, dict]:
     return top, layer
 
 
+_MATRICES = ("qkv", "out", "gate_up", "down")
 _FUSED = {
     "qkv": ("q", "k", "v"),
     "qkv_bias": ("q_bias", "k_bias", "v_bias"),
@@ -304,6 +343,15 @@ def _fuse(config, leaf: str, piece: Callable[[str], np.ndarray]) -> np.ndarray:
     view = np.moveaxis(whole, 0, -1) if inner else whole
     np.concatenate(parts, axis=axis, out=view)
     return whole
+
+
+def _join_rows(config, leaf: str, parts: list[np.ndarray]) -> np.ndarray:
+    """Rows [outputs, bytes] of a leaf, outputs in the order of its fused axes."""
+    if leaf != "qkv":
+        return np.concatenate(parts) if len(parts) > 1 else parts[0]
+    groups = (config.num_kv_heads, -1, config.head_size, parts[0].shape[-1])
+    joined = np.concatenate([part.reshape(groups) for part in parts], axis=1)
+    return joined.reshape(-1, parts[0].shape[-1])
 
 
 def _halves(value: np.ndarray, head_size: int) -> np.ndarray:

@@ -75,6 +75,7 @@ def bench(
     model: options.Model = None,
     verifier: options.Verifier = None,
     dtype: options.Dtype = None,
+    weights: options.Weights = None,
     max_context: options.MaxContext = None,
     no_cache: options.NoCache = False,
     chat: options.Chat = None,
@@ -99,6 +100,7 @@ def bench(
         model=model,
         verifier=verifier,
         dtype=dtype,
+        weights=weights,
         max_context=max_context,
         sampling={
             "max_new_tokens": max_new_tokens,

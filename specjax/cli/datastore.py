@@ -66,6 +66,7 @@ def build(
     ] = False,
     model: options.Model = None,
     dtype: options.Dtype = None,
+    weights: options.Weights = None,
     no_cache: options.NoCache = False,
     max_new_tokens: options.MaxNewTokens = None,
 ) -> None:
@@ -96,7 +97,10 @@ def build(
         found = datastores.read_prompts(prompts)
     found = prompts_lib.spread(found, limit)
     chosen = recipe.read(None).changed(
-        model=model, dtype=dtype, sampling={"max_new_tokens": max_new_tokens}
+        model=model,
+        dtype=dtype,
+        weights=weights,
+        sampling={"max_new_tokens": max_new_tokens},
     )
     lm = session.load(chosen, cache=not no_cache)
     if prompts is None:

@@ -23,6 +23,7 @@ def generate(
     ] = None,
     verifier: options.Verifier = None,
     dtype: options.Dtype = None,
+    weights: options.Weights = None,
     max_context: options.MaxContext = None,
     no_cache: options.NoCache = False,
     prompt: Annotated[
@@ -81,6 +82,7 @@ def generate(
         drafter=drafter,
         verifier=verifier,
         dtype=dtype,
+        weights=weights,
         max_context=max_context,
         sampling={
             "max_new_tokens": max_new_tokens,

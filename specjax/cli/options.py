@@ -33,6 +33,15 @@ Dtype = Annotated[
         "--dtype", "float32, bfloat16 or float16. [by device]", _MODEL, metavar="TYPE"
     ),
 ]
+Weights = Annotated[
+    str | None,
+    _option(
+        "--weights",
+        "stored (as in the checkpoint, quantised too) or dense. [by device]",
+        _MODEL,
+        metavar="FORM",
+    ),
+]
 Verifier = Annotated[
     str | None,
     _option("--verifier", "Rule that decides which drafts stay. [exact]", _MODEL),

@@ -67,6 +67,7 @@ class Recipe(_Table):
     Attributes:
       model: name, file or directory.
       dtype: of weights and cache, None for the device's usual one.
+      weights: "stored", "dense" or None for the device's usual form.
       max_context: positions to hold, None for what a request needs.
       verifier: rule by name.
       drafter: what drafts.
@@ -75,6 +76,7 @@ class Recipe(_Table):
 
     model: str = "smollm2-135m"
     dtype: str | None = None
+    weights: str | None = None
     max_context: int | None = None
     verifier: str = "exact"
     drafter: DrafterRecipe = DrafterRecipe(name="auto")

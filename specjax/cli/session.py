@@ -35,7 +35,7 @@ def load(recipe: recipe_lib.Recipe, *, cache: bool) -> specjax.LanguageModel:
     """
     if cache:
         specjax.enable_compilation_cache()
-    return specjax.load(recipe.model, dtype=recipe.dtype)
+    return specjax.load(recipe.model, dtype=recipe.dtype, weights=recipe.weights)
 
 
 def check_names(recipe: recipe_lib.Recipe, specs: Sequence[str]) -> None:

@@ -120,6 +120,7 @@ def settings(
         **neutral,
         "model": lm.name,
         "dtype": lm.model.dtype,
+        "weights": lm.weights,
         "verifier": verifier,
         "drafters": list(drafters),
         "questions": len(questions),

@@ -5,6 +5,9 @@ Params are a plain dict::
     embed f[V, E], final_norm f[E], head f[E, V] unless tied,
     layers: a list of dicts (unrolled), or one dict of stacked arrays (scanned)
 
+Unrolled, the matrices of the layers and embed and head may be packed instead (see
+`pallas_kernels.linear`): kept as the checkpoint stores them, an output a row.
+
 Both forms run the same ``Layer``; the form of ``layers`` is the choice. Unrolled is
 faster on CPU, where scanning copies each layer's slice; scanned compiles in constant
 time for big models on accelerators.
@@ -20,6 +23,8 @@ import jax
 import jax.numpy as jnp
 from flax import linen as nn
 
+from pallas_kernels import linear as linear_lib
+from pallas_kernels.rms_norm import rms_norm
 from pallas_kernels.tree_attention import tree_attention
 from specjax.core import tree as tree_lib
 from specjax.models import config as config_lib
@@ -45,19 +50,6 @@ class Shared(NamedTuple):
     length: jax.Array  # i32[B], cached positions
     depth: jax.Array  # i32[B, N]
     mask: jax.Array  # bool[B, N, N]
-
-
-def rms_norm(x: jax.Array, weight: jax.Array, eps: float) -> jax.Array:
-    """x / rms(x) * weight over the last axis, computed in float32."""
-    wide = x.astype(jnp.float32)
-    mean = jnp.mean(jnp.square(wide), axis=-1, keepdims=True)
-    scaled = wide * jax.lax.rsqrt(mean + eps)
-    return (scaled * _like(weight.astype(jnp.float32), x)).astype(x.dtype)
-
-
-def _like(value: jax.Array, x: jax.Array) -> jax.Array:
-    """Leading axes of 1 up to the rank of x."""
-    return value.reshape((1,) * (x.ndim - value.ndim) + value.shape)
 
 
 class Layer(nn.Module):
@@ -86,11 +78,13 @@ class Layer(nn.Module):
         normal = nn.initializers.normal(0.02)
 
         def weight(name, *shape):
-            return self.param(name, normal, shape, x.dtype)
+            if self.is_initializing():
+                return self.param(name, normal, shape, x.dtype)
+            return self.get_variable("params", name)  # an array, or packed
 
         def norm(name, value, size=c.embed_size):
             scale = self.param(name, nn.initializers.ones, (size,), x.dtype)
-            return rms_norm(value, scale, c.norm_eps)
+            return rms_norm(value, scale, eps=c.norm_eps)
 
         def bias(name, *shape):
             made = self.param(name, nn.initializers.zeros, shape, x.dtype)
@@ -98,7 +92,7 @@ class Layer(nn.Module):
 
         h = norm("attn_norm", x)
         parts = (c.num_kv_heads, c.group + 2, c.head_size)
-        qkv = h @ weight("qkv", c.embed_size, *parts).reshape(c.embed_size, -1)
+        qkv = linear_lib.linear(h, weight("qkv", c.embed_size, *parts))
         qkv = qkv.reshape(rows, nodes, *parts)  # f[B, N, G, R + 2, D]
         if c.qkv_bias:
             qkv = qkv + bias("qkv_bias", *parts)
@@ -126,7 +120,7 @@ class Layer(nn.Module):
             layer=layer,
         )
         mixed = mixed.transpose(0, 3, 1, 2, 4).reshape(rows, nodes, heads)
-        attended = mixed @ weight("out", heads, c.embed_size)
+        attended = linear_lib.linear(mixed, weight("out", heads, c.embed_size))
         if c.output_bias:
             attended = attended + bias("out_bias", c.embed_size)
         if c.post_norms:
@@ -134,8 +128,7 @@ class Layer(nn.Module):
         x = x + attended
 
         h = norm("mlp_norm", x)
-        gate_up = weight("gate_up", c.embed_size, 2, c.mlp_size)
-        gate_up = h @ gate_up.reshape(c.embed_size, -1)
+        gate_up = linear_lib.linear(h, weight("gate_up", c.embed_size, 2, c.mlp_size))
         gate_up = gate_up.reshape(rows, nodes, 2, c.mlp_size)
         if c.mlp_bias:
             gate_up = gate_up + bias("gate_up_bias", 2, c.mlp_size)
@@ -144,7 +137,7 @@ class Layer(nn.Module):
             gate = jax.nn.silu(gate)
         else:
             gate = jax.nn.gelu(gate, approximate=True)
-        out = (gate * up) @ weight("down", c.mlp_size, c.embed_size)
+        out = linear_lib.linear(gate * up, weight("down", c.mlp_size, c.embed_size))
         if c.mlp_bias:
             out = out + bias("down_bias", c.embed_size)
         if c.post_norms:
@@ -202,8 +195,7 @@ def forward(
       hidden f[B, N, E] after the final norm, features f[B, N, F] concatenated in the
       order asked for or None, and the new rows f[B, G, N, D] in the cache's form.
     """
-    embed = params["embed"]
-    x = embed[tree.token]  # f[B, N, E]
+    x = linear_lib.take_rows(params["embed"], tree.token)  # f[B, N, E]
     if config.embed_scale != 1.0:
         x = x * jnp.asarray(config.embed_scale, x.dtype)
     cos, sin = rope.tables(config, start[:, None] + tree.depth)
@@ -221,7 +213,7 @@ def forward(
         x, outputs, rows = _unrolled(
             config, layers, x, cos, sin, shared, cache, features
         )
-    hidden = rms_norm(x, params["final_norm"], config.norm_eps)
+    hidden = rms_norm(x, params["final_norm"], eps=config.norm_eps)
     if not features:
         return hidden, None, rows
     chosen = [hidden if i == -1 else outputs[i] for i in features]
@@ -281,15 +273,17 @@ def head(
     config: config_lib.ModelConfig, params: Params, hidden: jax.Array
 ) -> jax.Array:
     """Logits f32[B, V] of hidden f[B, E]."""
-    if config.tied_head:
+    weight = params["embed" if config.tied_head else "head"]
+    if isinstance(weight, linear_lib.Packed):
+        logits = linear_lib.linear(hidden, weight).astype(jnp.float32)
+    else:
+        inputs = 1 if config.tied_head else 0
         logits = jax.lax.dot_general(
             hidden,
-            params["embed"],
-            (((1,), (1,)), ((), ())),
+            weight,
+            (((1,), (inputs,)), ((), ())),
             preferred_element_type=jnp.float32,
         )
-    else:
-        logits = jnp.dot(hidden, params["head"], preferred_element_type=jnp.float32)
     if config.final_cap:
         logits = config.final_cap * jnp.tanh(logits / config.final_cap)
     return logits

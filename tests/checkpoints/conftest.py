@@ -90,12 +90,22 @@ class Small:
         (path / "model.safetensors.index.json").write_text(json.dumps(index))
         return path
 
-    def gguf(self, path, *, kind="F32", tensors=None, metadata=None, arch="llama"):
+    def gguf(
+        self,
+        path,
+        *,
+        kind="F32",
+        kinds=None,
+        tensors=None,
+        metadata=None,
+        arch="llama",
+    ):
         """Writes a GGUF file as llama.cpp's converter does.
 
         Args:
           path: the file.
           kind: storage of the matrices; vectors stay F32.
+          kinds: other storage of single matrices, by GGUF name.
           tensors: changes to tensors by GGUF name, None leaves one out.
           metadata: keys to add or replace, None leaves one out.
           arch: general.architecture.
@@ -107,10 +117,11 @@ class Small:
         for name, value in made.items():
             if value is None:
                 continue
-            if value.ndim == 1 or kind == "F32":
+            storage = (kinds or {}).get(name, kind)
+            if value.ndim == 1 or storage == "F32":
                 writer.add_tensor(name, value)
             else:
-                stored = gguf.GGMLQuantizationType[kind]
+                stored = gguf.GGMLQuantizationType[storage]
                 packed = gguf.quants.quantize(value, stored)
                 writer.add_tensor(name, packed, raw_dtype=stored)
         writer.write_header_to_file()

@@ -1,6 +1,7 @@
 """Whole checkpoints: both formats, every family, and each way to be damaged."""
 
 import dataclasses
+import functools
 import json
 
 import jax
@@ -10,9 +11,12 @@ import numpy as np
 import pytest
 import safetensors.numpy
 
+from pallas_kernels import linear
 from specjax import checkpoints
+from specjax.checkpoints import gguf
 from specjax.models import decoder
 
+dense = functools.partial(checkpoints.load, weights="dense")
 GEMMA = {
     "head_dim": 16,
     "sliding_window": 8,
@@ -42,7 +46,7 @@ def same(first, second, **tolerance):
 
 @pytest.mark.parametrize("name", BOTH)
 def test_params_have_the_form_of_the_decoder(name, small, tmp_path):
-    lm = checkpoints.load(small(**BOTH[name][1]).directory(tmp_path / "m"))
+    lm = dense(small(**BOTH[name][1]).directory(tmp_path / "m"))
     wanted = jax.eval_shape(
         lambda: decoder.init_params(lm.model.config, jax.random.key(0))
     )
@@ -57,8 +61,8 @@ def test_params_have_the_form_of_the_decoder(name, small, tmp_path):
 def test_gguf_and_directory_are_the_same_model(name, small, tmp_path):
     arch, changes = BOTH[name]
     made = small(**changes)
-    first = checkpoints.load(made.directory(tmp_path / "m"))
-    second = checkpoints.load(made.gguf(tmp_path / "m.gguf", arch=arch))
+    first = dense(made.directory(tmp_path / "m"))
+    second = dense(made.gguf(tmp_path / "m.gguf", arch=arch))
     eps = first.model.config.norm_eps
     config = dataclasses.replace(second.model.config, norm_eps=eps)
     assert config == first.model.config
@@ -71,7 +75,7 @@ def test_gguf_and_directory_are_the_same_model(name, small, tmp_path):
 def test_fused_projections_hold_the_pieces(small, tmp_path):
     """qkv[:, g, r] is query head g * R + r transposed, then key g, value g."""
     made = small()
-    params = checkpoints.load(made.directory(tmp_path / "m")).params
+    params = dense(made.directory(tmp_path / "m")).params
     tensors = made.tensors()
     layer, prefix = params["layers"][1], "model.layers.1."
 
@@ -111,11 +115,11 @@ def test_shards_equal_one_file(small, tmp_path):
 def test_narrow_safetensors(small, tmp_path, kind):
     made = small()
     tensors = {name: x.astype(kind) for name, x in made.tensors().items()}
-    narrow = checkpoints.load(made.directory(tmp_path / "n", tensors=tensors))
+    narrow = dense(made.directory(tmp_path / "n", tensors=tensors))
     assert narrow.model.dtype == "float32"
     same(
         narrow.params,
-        checkpoints.load(made.directory(tmp_path / "w")).params,
+        dense(made.directory(tmp_path / "w")).params,
         atol=2e-3,
     )
 
@@ -127,14 +131,14 @@ KINDS = {"F32": 0.0, "F16": 2e-3, "BF16": 0.0, "Q8_0": 0.03, "Q4_0": 0.5, "Q4_1"
 @pytest.mark.parametrize("kind", KINDS)
 def test_kinds_of_storage_in_gguf(small, tmp_path, kind):
     made = small()
-    exact = checkpoints.load(made.directory(tmp_path / "m")).params
-    lm = checkpoints.load(made.gguf(tmp_path / "m.gguf", kind=kind))
+    exact = dense(made.directory(tmp_path / "m")).params
+    lm = dense(made.gguf(tmp_path / "m.gguf", kind=kind))
     same(lm.params, exact, atol=KINDS[kind], rtol=0)
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16", jnp.float32])
 def test_dtype(small, tmp_path, dtype):
-    lm = checkpoints.load(small().directory(tmp_path / "m"), dtype=dtype)
+    lm = dense(small().directory(tmp_path / "m"), dtype=dtype)
     assert {x.dtype for x in jax.tree.leaves(lm.params)} == {jnp.dtype(dtype)}
     assert lm.model.dtype == jnp.dtype(dtype).name
 
@@ -143,7 +147,86 @@ def test_scanned_is_the_unrolled_stacked(small, tmp_path):
     path = small().directory(tmp_path / "m")
     lm = checkpoints.load(path, scanned=True)
     assert lm.model.scanned
-    same(lm.params, decoder.stack_layers(checkpoints.load(path).params))
+    same(lm.params, decoder.stack_layers(dense(path).params))
+
+
+def forms(config, params):
+    """Params with every packed matrix decoded, shaped as the dense ones."""
+    wanted = jax.eval_shape(lambda: decoder.init_params(config, jax.random.key(0)))
+    packed = [leaf for leaf in leaves(params) if isinstance(leaf, linear.Packed)]
+
+    def turned(path, leaf, like):
+        if not isinstance(leaf, linear.Packed):
+            return leaf
+        rows = linear.decode(leaf)  # [M, K]
+        return rows if path[0].key == "embed" else rows.T.reshape(like.shape)
+
+    made = jax.tree_util.tree_map_with_path(turned, params, wanted, is_leaf=is_packed)
+    return made, len(packed)
+
+
+def is_packed(leaf):
+    return isinstance(leaf, linear.Packed)
+
+
+def leaves(params):
+    return jax.tree.leaves(params, is_leaf=is_packed)
+
+
+@pytest.mark.parametrize("name", BOTH)
+def test_stored_weights_decode_to_the_dense_ones(name, small, tmp_path):
+    arch, changes = BOTH[name]
+    made = small(**changes)
+    directory = made.directory(tmp_path / "m")
+    path = made.gguf(tmp_path / "m.gguf", arch=arch, kind="Q8_0")
+    for source in (directory, path):
+        lm = checkpoints.load(source, weights="stored")
+        decoded, count = forms(lm.model.config, lm.params)
+        tops = 1 if lm.model.config.tied_head else 2
+        assert count == 4 * lm.model.config.num_layers + tops
+        same(decoded, dense(source).params, rtol=1e-6)
+
+
+def test_stored_weights_keep_the_bytes_of_the_file(small, tmp_path):
+    made = small()
+    path = made.gguf(tmp_path / "m.gguf", kind="Q4_0")
+    down = checkpoints.load(path, weights="stored").params["layers"][0]["down"]
+    file = gguf.open_gguf(path)
+    np.testing.assert_array_equal(down.rows, file.stored("blk.0.ffn_down.weight")[0])
+    assert down.kind == "q4_0"
+
+
+def test_parts_of_one_matrix_in_several_formats_are_decoded(small, tmp_path):
+    made = small()
+    path = made.gguf(
+        tmp_path / "m.gguf", kind="Q8_0", kinds={"blk.0.attn_v.weight": "Q4_0"}
+    )
+    lm = checkpoints.load(path, weights="stored")
+    kinds = [layer["qkv"].kind for layer in lm.params["layers"]]
+    assert kinds == ["f32", "q8_0"]
+    decoded, _ = forms(lm.model.config, lm.params)
+    same(decoded, dense(path).params, rtol=1e-6)
+
+
+def test_a_damaged_block_is_named(small, tmp_path):
+    path = small().gguf(tmp_path / "m.gguf", kind="Q8_0")
+    info = gguf.open_gguf(path).tensors["blk.1.ffn_up.weight"]
+    raw = bytearray(path.read_bytes())
+    raw[info.offset + 34 : info.offset + 36] = np.float16(np.nan).tobytes()
+    path.write_bytes(raw)
+    with pytest.raises(ValueError, match=r"tensor blk.1.ffn_up.weight holds NaN"):
+        checkpoints.load(path, weights="stored")
+
+
+def test_stored_weights_can_not_be_stacked(small, tmp_path):
+    path = small().directory(tmp_path / "m")
+    with pytest.raises(ValueError, match=r"weights: stored matrices can't be stacked"):
+        checkpoints.load(path, weights="stored", scanned=True)
+
+
+def test_an_unknown_choice_of_weights(small, tmp_path):
+    with pytest.raises(ValueError, match="weights: expected one of stored, dense"):
+        checkpoints.load(small().directory(tmp_path / "m"), weights="int3")
 
 
 def test_gguf_chat_template_and_tokenizer_work_together(small, tmp_path):

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from pallas_kernels.rms_norm import rms_norm
 from specjax.core import tree as tree_lib
 from specjax.models import config as config_lib
 from specjax.models import decoder
@@ -183,7 +184,7 @@ def test_the_last_layer_is_the_final_state_before_its_norm():
     model, params, _, tree, cache = scene("plain")
     out = forward(model, params, tree, cache, START, (2, -1))
     last, final = jnp.split(out.features, 2, axis=-1)
-    normed = decoder.rms_norm(last, params["final_norm"], model.config.norm_eps)
+    normed = rms_norm(last, params["final_norm"], eps=model.config.norm_eps)
     np.testing.assert_allclose(final, out.hidden, atol=1e-6)
     np.testing.assert_allclose(normed, out.hidden, atol=TOLERANCE)
 

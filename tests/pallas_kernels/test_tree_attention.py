@@ -1,4 +1,4 @@
-"""tree_attention: the jnp form against the NumPy reference."""
+"""tree_attention: native code and jnp against the NumPy reference."""
 
 import functools
 
@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import strategies as st
 
-from pallas_kernels.tree_attention import reference, tree_attention
+from pallas_kernels.tree_attention import api, cpu, reference, tree_attention
 
 # rows, kv heads, query heads for each, nodes, head size, slots
 SHAPES = {
@@ -17,8 +17,19 @@ SHAPES = {
     "many heads": (3, 2, 5, 4, 8, 32),
     "blocks": (3, 1, 2, 3, 4, 1536),
     "one token": (2, 1, 3, 1, 8, 512),
+    "many nodes": (1, 2, 2, 130, 5, 64),
+    "wide heads": (1, 1, 2, 3, 83, 256),
 }
 TOLERANCE = 2e-5
+NATIVE = pytest.param("native", marks=pytest.mark.native)
+
+
+@pytest.fixture(autouse=True, params=["xla", NATIVE])
+def backend(request, monkeypatch):
+    """Every test is of both forms."""
+    if request.param == "xla":
+        monkeypatch.setattr(api.cpu, "available", lambda: False)
+    return request.param
 
 
 def arguments(shape, seed, sharpness=1.0):
@@ -49,8 +60,14 @@ def arguments(shape, seed, sharpness=1.0):
     return arrays, {"depth": depth, "mask": mask}
 
 
-@functools.partial(jax.jit, static_argnames=("scale", "window", "cap"))
 def compiled(arrays, tree, length, scale, window, cap):
+    native = cpu.available()
+    return _compiled(arrays, tree, length, scale, window, cap, native)
+
+
+@functools.partial(jax.jit, static_argnames=("scale", "window", "cap", "native"))
+def _compiled(arrays, tree, length, scale, window, cap, native):
+    del native  # Two forms, two programs.
     return tree_attention(
         **arrays, **tree, length=length, scale=scale, window=window, cap=cap
     )
@@ -122,7 +139,7 @@ def test_a_stacked_cache_reads_the_layer_asked_for():
         stacked[name] = jnp.stack([other, arrays[name], other])
     got = tree_attention(**stacked, **options, layer=jnp.int32(1))
     wanted = tree_attention(**arrays, **options)
-    np.testing.assert_array_equal(got, wanted)
+    np.testing.assert_allclose(got, wanted, atol=TOLERANCE)  # stacked is XLA's
 
 
 def test_a_row_does_not_depend_on_the_others():
@@ -131,6 +148,29 @@ def test_a_row_does_not_depend_on_the_others():
     first = compiled(arrays, tree, np.asarray([40, 1536, 3], np.int32), 0.3, 0, 0.0)
     second = compiled(arrays, tree, np.asarray([40, 0, 500], np.int32), 0.3, 0, 0.0)
     np.testing.assert_array_equal(first[0], second[0])
+
+
+@pytest.mark.native
+def test_a_node_does_not_depend_on_how_many_are_scored_with_it(backend):
+    """Bit for bit, of native code: XLA adds in an order that depends on shapes."""
+    if backend != "native":
+        pytest.skip("promised of native code only")
+    arrays, tree = arguments((2, 2, 3, 40, 24, 512), 12)
+    length = np.asarray([300, 7], np.int32)
+    whole = compiled(arrays, tree, length, 0.3, 0, 0.0)
+    for nodes in (1, 2, 5, 16, 33):
+        less = {
+            **arrays,
+            "q": arrays["q"][:, :, :, :nodes],
+            "k": arrays["k"][:, :, :nodes],
+            "v": arrays["v"][:, :, :nodes],
+        }
+        cut = {
+            "depth": tree["depth"][:, :nodes],
+            "mask": tree["mask"][:, :nodes, :nodes],
+        }
+        got = compiled(less, cut, length, 0.3, 0, 0.0)
+        np.testing.assert_array_equal(got, whole[:, :, :, :nodes])
 
 
 def test_slots_past_the_length_are_never_seen():

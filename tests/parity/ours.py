@@ -27,8 +27,8 @@ def cases(folder=GOLDENS):
     return sorted(path.parent.name for path in folder.glob("*/golden.npz"))
 
 
-def load_case(name, *, scanned=False, folder=GOLDENS):
-    """(model, params, golden) of a small checkpoint."""
+def load_case(name, *, scanned=False, stored=False, folder=GOLDENS):
+    """(model, params, golden) of a small checkpoint, maybe as it is stored."""
     opened = huggingface.open_directory(folder / name)
     config = families.from_hf(opened.config)
     naming = layout.hf_naming(config)
@@ -42,6 +42,7 @@ def load_case(name, *, scanned=False, folder=GOLDENS):
         opened.read,
         dtype=np.dtype("float32"),
         scanned=scanned,
+        stored=opened.stored if stored else None,
     )
     with np.load(folder / name / "golden.npz") as golden:
         arrays = dict(golden)

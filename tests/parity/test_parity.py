@@ -6,6 +6,8 @@ import pathlib
 import numpy as np
 import pytest
 
+from specjax import checkpoints
+
 _SPEC = importlib.util.spec_from_file_location(
     "parity_ours", pathlib.Path(__file__).with_name("ours.py")
 )
@@ -34,6 +36,12 @@ def test_logits_of_a_small_checkpoint(name, way):
     assert ours.WAYS[way](model, params, golden) <= ours.TOLERANCE
 
 
+@pytest.mark.parametrize("name", CASES)
+def test_weights_kept_as_stored_give_the_same_logits(name):
+    model, params, golden = ours.load_case(name, stored=True)
+    assert ours.branched(model, params, golden) <= ours.TOLERANCE
+
+
 @pytest.mark.parametrize("name", ["gemma3", "llama_biases"])
 def test_scanned_layers_give_the_same_logits(name):
     model, params, golden = ours.load_case(name, scanned=True)
@@ -49,10 +57,13 @@ def test_goldens_are_not_trivial(name):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("index", [0, 1])
-def test_logits_of_the_real_model(smollm2, index):
+@pytest.mark.parametrize("weights", checkpoints.WEIGHTS)
+def test_logits_of_the_real_model(weights):
+    """Against transformers in float32, which decodes the same blocks."""
+    lm = checkpoints.load("smollm2-135m", weights=weights)
     with np.load(ours.GOLDENS / "smollm2_logits.npz") as golden:
-        assert ours.smollm2_logits(smollm2, golden, index) <= ours.TOLERANCE
+        for index in range(2):
+            assert ours.smollm2_logits(lm, golden, index) <= ours.TOLERANCE
 
 
 @pytest.mark.parametrize(

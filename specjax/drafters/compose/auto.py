@@ -8,6 +8,7 @@ import warnings
 
 import jax
 
+from pallas_kernels import linear
 from specjax import checkpoints
 from specjax.drafters import equipped
 from specjax.drafters.compose.adaptive_length import adaptive_length
@@ -91,8 +92,8 @@ def measured(lm: checkpoints.LanguageModel) -> costs_lib.Costs:
     """Costs of this model on this device, from the cache folder where they are kept."""
     facts = {
         "model": repr(lm.model.config),
-        "dtype": str(lm.model.dtype),
-        "scanned": isinstance(lm.params["layers"], dict),
+        "weights": str(jax.tree.map(lambda x: (x.shape, str(x.dtype)), lm.params)),
+        "native": linear.available(),
         "widths": costs_lib.WIDTHS,
         "device": jax.devices()[0].device_kind,
         "cpus": os.cpu_count(),

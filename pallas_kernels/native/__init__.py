@@ -1,0 +1,1 @@
+"""Builds and registers the native code of ops that have some."""

@@ -1,0 +1,327 @@
+// Attention of tree nodes to a cached prefix and to their own ancestors.
+//
+// The keys that a query sees come in parts: the tree's own rows, then the cache in
+// blocks of kBlock. Each part gives (greatest score, sum of weights, weighted values),
+// and parts are merged in order. What a query's parts are does not depend on other
+// queries, nor does the order of any sum: a row's result is the same alone and
+// among mates. With few queries parts are computed in parallel and merged after.
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <vector>
+
+#include "parallel.h"
+#include "simd.h"
+#include "xla/ffi/api/ffi.h"
+
+namespace {
+
+namespace ffi = xla::ffi;
+using simd::Vec;
+
+constexpr int64_t kBlock = 128;    // cached positions in a part
+constexpr int64_t kQueries = 32;   // queries that a task takes
+constexpr float kNone = -std::numeric_limits<float>::infinity();
+
+struct Shape {
+  int64_t rows, groups, heads, nodes, size, slots;
+};
+
+struct Inputs {
+  Shape is;
+  const float *q, *k, *v, *k_cache, *v_cache;
+  const int32_t *length, *depth;
+  const bool* mask;
+  int32_t window;
+  float scale, cap;
+};
+
+// Queries [begin, end) of group g of row b; query i is head i / nodes, node i % nodes.
+struct Tile {
+  int64_t b, g, begin, end;
+};
+
+// What one part gives for each query of a tile: top, total, then size sums.
+inline int64_t stride_of(const Shape& is) { return is.size + 2; }
+
+// exp(x) for x <= 0, the same on every machine.
+inline float exp_of(float x) {
+  x = x < -87.0f ? -87.0f : x;
+  const float shifted = x * 1.44269504f + 12582912.0f;  // rounds to a whole number
+  const float whole = shifted - 12582912.0f;
+  const float rest = (x - whole * 0.693359375f) + whole * 2.12194440e-4f;
+  float poly = 1.9875691500e-4f;
+  poly = poly * rest + 1.3981999507e-3f;
+  poly = poly * rest + 8.3334519073e-3f;
+  poly = poly * rest + 4.1665795894e-2f;
+  poly = poly * rest + 1.6666665459e-1f;
+  poly = poly * rest + 5.0000001201e-1f;
+  poly = poly * rest * rest + rest + 1.0f;
+  int32_t power;
+  std::memcpy(&power, &shifted, 4);
+  power = (power + 127) << 23;  // 2^whole: the magic number's low bits hold it
+  float factor;
+  std::memcpy(&factor, &power, 4);
+  return poly * factor;
+}
+
+// Scores of queries x f[count, size] with keys f[keys, size]: f[count, kBlock].
+template <int kRows>
+void scores_of(const float* x, const float* keys, int64_t num_keys, int64_t size,
+               float* out) {
+  int64_t p = 0;
+  const float* w[4];
+  for (; p + 4 <= num_keys; p += 4) {
+    for (int i = 0; i < 4; ++i) w[i] = keys + (p + i) * size;
+    simd::products<4, kRows>(w, x, size, out + p, kBlock);
+  }
+  for (; p < num_keys; ++p) {
+    w[0] = keys + p * size;
+    simd::products<1, kRows>(w, x, size, out + p, kBlock);
+  }
+}
+
+// Weighted values of kRows queries, kVecs vectors of each at a time.
+template <int kRows, int kVecs>
+void mix(const float* weights, const float* values, int64_t num_keys, int64_t size,
+         float* const* out) {
+  Vec sum[kRows][kVecs];
+  for (auto& row : sum)
+    for (Vec& lane : row) lane = simd::zero();
+  for (int64_t p = 0; p < num_keys; ++p) {
+    Vec value[kVecs];
+    for (int j = 0; j < kVecs; ++j)
+      value[j] = simd::load(values + p * size + j * simd::kLanes);
+    for (int n = 0; n < kRows; ++n) {
+      const Vec weight = simd::all(weights[n * kBlock + p]);
+      for (int j = 0; j < kVecs; ++j)
+        sum[n][j] = simd::fma(weight, value[j], sum[n][j]);
+    }
+  }
+  for (int n = 0; n < kRows; ++n)
+    for (int j = 0; j < kVecs; ++j)
+      simd::store(out[n] + j * simd::kLanes, sum[n][j]);
+}
+
+// One part for kRows queries: their scores are masked, made weights and mixed.
+template <int kRows, class Sees>
+void part_of(const Inputs& in, const float* x, const float* keys, const float* values,
+             int64_t num_keys, const Sees& sees, float* out) {
+  const int64_t size = in.is.size, stride = stride_of(in.is);
+  alignas(64) float weights[kRows * kBlock];
+  scores_of<kRows>(x, keys, num_keys, size, weights);
+  float* mixed[kRows];
+  for (int n = 0; n < kRows; ++n) {
+    float* row = weights + n * kBlock;
+    for (int64_t p = 0; p < num_keys; ++p) row[p] *= in.scale;
+    if (in.cap != 0)
+      for (int64_t p = 0; p < num_keys; ++p) row[p] = in.cap * std::tanh(row[p] / in.cap);
+    sees(n, row);
+    // Whole vectors from here on; what is past the keys counts for nothing.
+    const int64_t padded = (num_keys + simd::kLanes - 1) / simd::kLanes * simd::kLanes;
+    std::fill(row + num_keys, row + padded, kNone);
+    Vec greatest = simd::all(kNone);
+    for (int64_t p = 0; p < padded; p += simd::kLanes)
+      greatest = simd::max(greatest, simd::load(row + p));
+    const float top = simd::greatest(greatest);
+    const float base = top == kNone ? 0 : top;
+    for (int64_t p = 0; p < padded; ++p)
+      row[p] = row[p] == kNone ? 0.0f : exp_of(row[p] - base);
+    Vec sum = simd::zero();
+    for (int64_t p = 0; p < padded; p += simd::kLanes)
+      sum = simd::add(sum, simd::load(row + p));
+    const float total = simd::sum(sum);
+    out[n * stride] = top;
+    out[n * stride + 1] = total;
+    mixed[n] = out + n * stride + 2;
+  }
+  int64_t at = 0;
+  float* to[kRows];
+  const auto aim = [&] {
+    for (int n = 0; n < kRows; ++n) to[n] = mixed[n] + at;
+  };
+  for (; at + 4 * simd::kLanes <= size; at += 4 * simd::kLanes) {
+    aim();
+    mix<kRows, 4>(weights, values + at, num_keys, size, to);
+  }
+  for (; at + simd::kLanes <= size; at += simd::kLanes) {
+    aim();
+    mix<kRows, 1>(weights, values + at, num_keys, size, to);
+  }
+  for (; at < size; ++at)
+    for (int n = 0; n < kRows; ++n) {
+      float sum = 0;
+      for (int64_t p = 0; p < num_keys; ++p)
+        sum += weights[n * kBlock + p] * values[p * size + at];
+      mixed[n][at] = sum;
+    }
+}
+
+// One part for all queries of a tile. `sees(i, row)` masks the scores of query i.
+template <class Sees>
+void part(const Inputs& in, const Tile& tile, const float* keys, const float* values,
+          int64_t num_keys, const Sees& sees, float* out) {
+  const Shape& is = in.is;
+  const float* x = in.q + (tile.b * is.groups + tile.g) * is.heads * is.nodes * is.size;
+  const auto some = [&](auto rows, int64_t i) {
+    constexpr int kRows = decltype(rows)::value;
+    const auto mine = [&](int n, float* row) { sees(i + n, row); };
+    part_of<kRows>(in, x + i * is.size, keys, values, num_keys, mine,
+                   out + (i - tile.begin) * stride_of(is));
+  };
+  int64_t i = tile.begin;
+  for (; i + 4 <= tile.end; i += 4) some(std::integral_constant<int, 4>(), i);
+  for (; i < tile.end; ++i) some(std::integral_constant<int, 1>(), i);
+}
+
+// Part `index` of a tile: 0 holds the tree's rows up to kBlock, and so on, then blocks
+// of the cache.
+void part_at(const Inputs& in, const Tile& tile, int64_t index, float* out) {
+  const Shape& is = in.is;
+  const int64_t own_parts = (is.nodes + kBlock - 1) / kBlock;
+  const int32_t* depth = in.depth + tile.b * is.nodes;
+  const int64_t group = tile.b * is.groups + tile.g;
+  if (index < own_parts) {
+    const int64_t first = index * kBlock;
+    const int64_t count = std::min(kBlock, is.nodes - first);
+    const bool* mask = in.mask + tile.b * is.nodes * is.nodes;
+    const auto sees = [&](int64_t i, float* row) {
+      const int64_t n = i % is.nodes;
+      for (int64_t m = 0; m < count; ++m) {
+        const bool near = !in.window || depth[n] - depth[first + m] < in.window;
+        if (!mask[n * is.nodes + first + m] || !near) row[m] = kNone;
+      }
+    };
+    const int64_t at = (group * is.nodes + first) * is.size;
+    part(in, tile, in.k + at, in.v + at, count, sees, out);
+    return;
+  }
+  const int64_t length = in.length[tile.b], first = (index - own_parts) * kBlock;
+  const int64_t count = std::min(kBlock, length - first);
+  const auto sees = [&](int64_t i, float* row) {
+    if (!in.window) return;
+    const int64_t oldest = length + depth[i % is.nodes] - in.window + 1;
+    for (int64_t p = 0; p < std::min(count, oldest - first); ++p) row[p] = kNone;
+  };
+  const int64_t at = (group * is.slots + first) * is.size;
+  part(in, tile, in.k_cache + at, in.v_cache + at, count, sees, out);
+}
+
+// Adds part `more` to `sum`, for one query.
+void merge(const Shape& is, float* sum, const float* more) {
+  if (more[0] == kNone) return;
+  if (sum[0] == kNone) {
+    std::memcpy(sum, more, sizeof(float) * stride_of(is));
+    return;
+  }
+  const float top = std::max(sum[0], more[0]);
+  const float old = exp_of(sum[0] - top), add = exp_of(more[0] - top);
+  sum[0] = top;
+  for (int64_t i = 1; i < stride_of(is); ++i) sum[i] = sum[i] * old + more[i] * add;
+}
+
+void finish(const Inputs& in, const Tile& tile, const float* sums, float* out) {
+  const Shape& is = in.is;
+  float* to = out + (tile.b * is.groups + tile.g) * is.heads * is.nodes * is.size;
+  for (int64_t i = tile.begin; i < tile.end; ++i) {
+    const float* sum = sums + (i - tile.begin) * stride_of(is);
+    for (int64_t d = 0; d < is.size; ++d) to[i * is.size + d] = sum[d + 2] / sum[1];
+  }
+}
+
+int64_t num_parts(const Inputs& in, int64_t b) {
+  return (in.is.nodes + kBlock - 1) / kBlock + (in.length[b] + kBlock - 1) / kBlock;
+}
+
+void run(const Inputs& in, float* out) {
+  const Shape& is = in.is;
+  std::vector<Tile> tiles;
+  const int64_t queries = is.heads * is.nodes;
+  for (int64_t b = 0; b < is.rows; ++b)
+    for (int64_t g = 0; g < is.groups; ++g)
+      for (int64_t i = 0; i < queries; i += kQueries)
+        tiles.push_back({b, g, i, std::min(queries, i + kQueries)});
+
+  // Each (tile, part) in a slot of its own.
+  std::vector<std::pair<int64_t, int64_t>> tasks;
+  for (int64_t t = 0; t < int64_t(tiles.size()); ++t)
+    for (int64_t p = 0; p < num_parts(in, tiles[t].b); ++p) tasks.push_back({t, p});
+  const int64_t slot = std::min(queries, kQueries) * stride_of(is);
+  native::Pool& pool = native::Pool::get();
+  if (int64_t(tiles.size()) >= 4 * pool.size()) {
+    pool.run(tiles.size(), [&](int64_t t) {
+      thread_local std::vector<float> held;
+      held.resize(2 * slot);
+      float *sums = held.data(), *more = sums + slot;
+      const Tile& tile = tiles[t];
+      part_at(in, tile, 0, sums);
+      for (int64_t p = 1; p < num_parts(in, tile.b); ++p) {
+        part_at(in, tile, p, more);
+        for (int64_t i = 0; i < tile.end - tile.begin; ++i)
+          merge(is, sums + i * stride_of(is), more + i * stride_of(is));
+      }
+      finish(in, tile, sums, out);
+    });
+    return;
+  }
+  thread_local std::vector<float> parts;
+  parts.resize(tasks.size() * slot);
+  float* const held = parts.data();
+  pool.run(tasks.size(), [&](int64_t i) {
+    part_at(in, tiles[tasks[i].first], tasks[i].second, held + i * slot);
+  });
+  int64_t first = 0;
+  for (const Tile& tile : tiles) {
+    const int64_t count = num_parts(in, tile.b);
+    float* sums = held + first * slot;
+    for (int64_t p = 1; p < count; ++p)
+      for (int64_t i = 0; i < tile.end - tile.begin; ++i)
+        merge(is, sums + i * stride_of(is), sums + p * slot + i * stride_of(is));
+    finish(in, tile, sums, out);
+    first += count;
+  }
+}
+
+ffi::Error tree_attention(ffi::Buffer<ffi::F32> q, ffi::Buffer<ffi::F32> k,
+                          ffi::Buffer<ffi::F32> v, ffi::Buffer<ffi::F32> k_cache,
+                          ffi::Buffer<ffi::F32> v_cache, ffi::Buffer<ffi::S32> length,
+                          ffi::Buffer<ffi::S32> depth, ffi::Buffer<ffi::PRED> mask,
+                          ffi::Buffer<ffi::S32> window, float scale, float cap,
+                          ffi::ResultBuffer<ffi::F32> out) {
+  const auto shape = q.dimensions();
+  const Inputs in{
+      {shape[0], shape[1], shape[2], shape[3], shape[4], k_cache.dimensions()[2]},
+      q.typed_data(),
+      k.typed_data(),
+      v.typed_data(),
+      k_cache.typed_data(),
+      v_cache.typed_data(),
+      length.typed_data(),
+      depth.typed_data(),
+      mask.typed_data(),
+      *window.typed_data(),
+      scale,
+      cap};
+  run(in, out->typed_data());
+  return ffi::Error::Success();
+}
+
+}  // namespace
+
+XLA_FFI_DEFINE_HANDLER_SYMBOL(tree_attention_f32, tree_attention,
+                              ffi::Ffi::Bind()
+                                  .Arg<ffi::Buffer<ffi::F32>>()
+                                  .Arg<ffi::Buffer<ffi::F32>>()
+                                  .Arg<ffi::Buffer<ffi::F32>>()
+                                  .Arg<ffi::Buffer<ffi::F32>>()
+                                  .Arg<ffi::Buffer<ffi::F32>>()
+                                  .Arg<ffi::Buffer<ffi::S32>>()
+                                  .Arg<ffi::Buffer<ffi::S32>>()
+                                  .Arg<ffi::Buffer<ffi::PRED>>()
+                                  .Arg<ffi::Buffer<ffi::S32>>()
+                                  .Attr<float>("scale")
+                                  .Attr<float>("cap")
+                                  .Ret<ffi::Buffer<ffi::F32>>());

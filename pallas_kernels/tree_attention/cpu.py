@@ -1,0 +1,36 @@
+"""The op by native code, on CPU: see cpu.cc."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from pallas_kernels.native import build
+
+
+def available() -> bool:
+    """Whether the native code is there; the first call compiles it."""
+    return build.load("tree_attention", ["tree_attention_f32"])
+
+
+def tree_attention(
+    q, k, v, k_cache, v_cache, *, length, depth, mask, scale, window, cap
+) -> jax.Array:
+    """See ``api.tree_attention``; all f32, caches of one layer."""
+    call = jax.ffi.ffi_call(
+        "tree_attention_f32",
+        jax.ShapeDtypeStruct(q.shape, jnp.float32),
+        vmap_method="sequential",
+    )
+    return call(
+        q,
+        k,
+        v,
+        k_cache,
+        v_cache,
+        length,
+        depth,
+        mask,
+        jnp.asarray(window, jnp.int32),
+        scale=np.float32(scale),
+        cap=np.float32(cap),
+    )
