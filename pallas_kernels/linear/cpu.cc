@@ -53,56 +53,96 @@ struct F16 {
   }
 };
 
-struct Q8_0 {  // scale, 32 signed bytes
-  static constexpr int kWeights = 32, kBytes = 34;
-  static void decode(const uint8_t* from, float* to, int64_t blocks) {
-    for (int64_t b = 0; b < blocks; ++b, from += kBytes, to += kWeights) {
+// The float16 numbers that each block begins with, as floats. A number is then spread
+// over a vector by a load, which is free, and not by a shuffle, which is scarce here.
+template <int kHalves, int kBytes>
+inline void read_halves(const uint8_t* from, int64_t blocks, float* to) {
+  for (int64_t b = 0; b < blocks; ++b, from += kBytes, to += kHalves) {
+#if defined(__F16C__)
+    uint32_t bits = 0;
+    std::memcpy(&bits, from, 2 * kHalves);
+    const __m128 both = _mm_cvtph_ps(_mm_cvtsi32_si128(int(bits)));
+    if constexpr (kHalves == 2)
+      _mm_storel_pi(reinterpret_cast<__m64*>(to), both);
+    else
+      _mm_store_ss(to, both);
+#else
+    for (int i = 0; i < kHalves; ++i) to[i] = simd::half_to_float(from + 2 * i);
+#endif
+  }
+}
+
+constexpr int kGroup = 16;  // blocks whose scales are read at once
+
+// Calls block(stored, halves, to) for each block of a row.
+template <class Format, class Block>
+inline void each_block(const uint8_t* from, float* to, int64_t blocks,
+                       const Block& block) {
+  constexpr int kBytes = Format::kBytes;
+  for (int64_t first = 0; first < blocks; first += kGroup) {
+    const int64_t count = std::min<int64_t>(kGroup, blocks - first);
+    float halves[kGroup * Format::kHalves];
+    read_halves<Format::kHalves, kBytes>(from, count, halves);
+    for (int64_t b = 0; b < count; ++b, from += kBytes, to += Format::kWeights) {
       ahead(from);
-      const float scale = simd::half_to_float(from);
-      const auto* q = reinterpret_cast<const int8_t*>(from + 2);
-      for (int i = 0; i < kWeights; ++i) to[i] = scale * float(q[i]);
+      block(from + 2 * Format::kHalves, halves + b * Format::kHalves, to);
     }
+  }
+}
+
+struct Q8_0 {  // scale, 32 signed bytes
+  static constexpr int kWeights = 32, kBytes = 34, kHalves = 1;
+  static void decode(const uint8_t* from, float* to, int64_t blocks) {
+    each_block<Q8_0>(from, to, blocks, [](const uint8_t* q, const float* half, float* w) {
+#if defined(__AVX512F__)
+      const __m512 scale = _mm512_set1_ps(half[0]);
+      for (int i = 0; i < 32; i += 16) {
+        const auto* at = reinterpret_cast<const __m128i*>(q + i);
+        const __m512i whole = _mm512_cvtepi8_epi32(_mm_loadu_si128(at));
+        _mm512_storeu_ps(w + i, _mm512_mul_ps(scale, _mm512_cvtepi32_ps(whole)));
+      }
+#else
+      const auto* whole = reinterpret_cast<const int8_t*>(q);
+      for (int i = 0; i < 32; ++i) w[i] = half[0] * float(whole[i]);
+#endif
+    });
   }
 };
 
 // Weights stored in half a byte each: w = scale * q + least, the first 16 in the low
 // halves of 16 bytes.
-inline void decode_nibbles(const uint8_t* q, float scale, float least, float* to) {
+inline void decode_nibbles(const uint8_t* q, float scale, float least, float* w) {
 #if defined(__AVX512F__)
-  const __m512 step = _mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+  const __m512 step =
+      _mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
   const __m512 value = _mm512_add_ps(_mm512_mul_ps(step, _mm512_set1_ps(scale)),
                                      _mm512_set1_ps(least));
   const __m512i wide =
       _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(q)));
   // A permutation looks at the low four bits of each index only.
-  _mm512_storeu_ps(to, _mm512_permutexvar_ps(wide, value));
-  _mm512_storeu_ps(to + 16,
-                   _mm512_permutexvar_ps(_mm512_srli_epi32(wide, 4), value));
+  _mm512_storeu_ps(w, _mm512_permutexvar_ps(wide, value));
+  _mm512_storeu_ps(w + 16, _mm512_permutexvar_ps(_mm512_srli_epi32(wide, 4), value));
 #else
-  for (int i = 0; i < 16; ++i) to[i] = scale * float(q[i] & 15) + least;
-  for (int i = 0; i < 16; ++i) to[16 + i] = scale * float(q[i] >> 4) + least;
+  for (int i = 0; i < 16; ++i) w[i] = scale * float(q[i] & 15) + least;
+  for (int i = 0; i < 16; ++i) w[16 + i] = scale * float(q[i] >> 4) + least;
 #endif
 }
 
 struct Q4_0 {  // scale, 32 halves of a byte around 8
-  static constexpr int kWeights = 32, kBytes = 18;
+  static constexpr int kWeights = 32, kBytes = 18, kHalves = 1;
   static void decode(const uint8_t* from, float* to, int64_t blocks) {
-    for (int64_t b = 0; b < blocks; ++b, from += kBytes, to += kWeights) {
-      ahead(from);
-      const float scale = simd::half_to_float(from);
-      decode_nibbles(from + 2, scale, -8 * scale, to);
-    }
+    each_block<Q4_0>(from, to, blocks, [](const uint8_t* q, const float* half, float* w) {
+      decode_nibbles(q, half[0], -8 * half[0], w);
+    });
   }
 };
 
 struct Q4_1 {  // scale, least value, 32 halves of a byte
-  static constexpr int kWeights = 32, kBytes = 20;
+  static constexpr int kWeights = 32, kBytes = 20, kHalves = 2;
   static void decode(const uint8_t* from, float* to, int64_t blocks) {
-    for (int64_t b = 0; b < blocks; ++b, from += kBytes, to += kWeights) {
-      ahead(from);
-      decode_nibbles(from + 4, simd::half_to_float(from),
-                     simd::half_to_float(from + 2), to);
-    }
+    each_block<Q4_1>(from, to, blocks, [](const uint8_t* q, const float* half, float* w) {
+      decode_nibbles(q, half[0], half[1], w);
+    });
   }
 };
 

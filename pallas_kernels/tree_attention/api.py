@@ -95,10 +95,11 @@ def tree_attention(
             scale=scale,
             window=window,
             cap=cap,
+            layer=layer,
         )
 
     floats = (q, k, v, k_cache, v_cache)
     single = all(x.dtype == jnp.float32 for x in floats)
-    if stacked or not single or not cpu.available():
+    if not single or not cpu.available():
         return by_xla(*floats)
     return jax.lax.platform_dependent(*floats, cpu=native, default=by_xla)

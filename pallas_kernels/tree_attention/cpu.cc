@@ -289,16 +289,19 @@ ffi::Error tree_attention(ffi::Buffer<ffi::F32> q, ffi::Buffer<ffi::F32> k,
                           ffi::Buffer<ffi::F32> v, ffi::Buffer<ffi::F32> k_cache,
                           ffi::Buffer<ffi::F32> v_cache, ffi::Buffer<ffi::S32> length,
                           ffi::Buffer<ffi::S32> depth, ffi::Buffer<ffi::PRED> mask,
-                          ffi::Buffer<ffi::S32> window, float scale, float cap,
+                          ffi::Buffer<ffi::S32> window, ffi::Buffer<ffi::S32> layer,
+                          float scale, float cap,
                           ffi::ResultBuffer<ffi::F32> out) {
   const auto shape = q.dimensions();
+  const int64_t slots = k_cache.dimensions()[3];
+  const int64_t before = *layer.typed_data() * shape[0] * shape[1] * slots * shape[4];
   const Inputs in{
-      {shape[0], shape[1], shape[2], shape[3], shape[4], k_cache.dimensions()[2]},
+      {shape[0], shape[1], shape[2], shape[3], shape[4], slots},
       q.typed_data(),
       k.typed_data(),
       v.typed_data(),
-      k_cache.typed_data(),
-      v_cache.typed_data(),
+      k_cache.typed_data() + before,
+      v_cache.typed_data() + before,
       length.typed_data(),
       depth.typed_data(),
       mask.typed_data(),
@@ -321,6 +324,7 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(tree_attention_f32, tree_attention,
                                   .Arg<ffi::Buffer<ffi::S32>>()
                                   .Arg<ffi::Buffer<ffi::S32>>()
                                   .Arg<ffi::Buffer<ffi::PRED>>()
+                                  .Arg<ffi::Buffer<ffi::S32>>()
                                   .Arg<ffi::Buffer<ffi::S32>>()
                                   .Attr<float>("scale")
                                   .Attr<float>("cap")

@@ -13,9 +13,11 @@ def available() -> bool:
 
 
 def tree_attention(
-    q, k, v, k_cache, v_cache, *, length, depth, mask, scale, window, cap
+    q, k, v, k_cache, v_cache, *, length, depth, mask, scale, window, cap, layer
 ) -> jax.Array:
-    """See ``api.tree_attention``; all f32, caches of one layer."""
+    """See ``api.tree_attention``; all f32."""
+    if layer is None:
+        k_cache, v_cache, layer = k_cache[None], v_cache[None], 0
     call = jax.ffi.ffi_call(
         "tree_attention_f32",
         jax.ShapeDtypeStruct(q.shape, jnp.float32),
@@ -31,6 +33,7 @@ def tree_attention(
         depth,
         mask,
         jnp.asarray(window, jnp.int32),
+        jnp.asarray(layer, jnp.int32),
         scale=np.float32(scale),
         cap=np.float32(cap),
     )

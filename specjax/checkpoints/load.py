@@ -16,7 +16,7 @@ from specjax.models import config as config_lib
 from specjax.models import decoder, families
 from specjax.models import model as model_lib
 
-WEIGHTS = ("stored", "dense")
+WEIGHTS = ("stored", "decoded", "dense")
 DTYPES = ("float32", "bfloat16", "float16")  # that params may have
 # What reading a value of the wrong kind raises.
 _MALFORMED = (
@@ -119,9 +119,10 @@ def load(
       scanned: whether to stack the layers, which compiles big models faster and is
         slower on CPU.
       weights: "stored" keeps matrices as the checkpoint has them, quantised ones too:
-        less memory, and on CPU the native kernels are several times faster; "dense"
-        decodes them to ``dtype``; None keeps them where such kernels serve: on CPU
-        with a compiler, in float32, with layers apart.
+        less memory, and on CPU native kernels multiply them several times faster;
+        "decoded" gives the same kernels float32; "dense" makes arrays of ``dtype``
+        for XLA. None is "stored" where those kernels serve, on CPU with a compiler,
+        in float32, with layers apart, and "dense" elsewhere.
 
     Returns:
       The model, its params on the default device.
@@ -131,17 +132,17 @@ def load(
         message says what is wrong with which tensor or file.
     """
     dtype = _dtype(dtype)
-    keep = _keeps_stored(weights, dtype, scanned)
+    form = _form(weights, dtype, scanned)
     opened = _open(names.fetch(name))
     try:
-        return _read(os.fspath(name), opened, dtype, scanned, keep)
+        return _read(os.fspath(name), opened, dtype, scanned, form)
     except ValueError as error:
         raise ValueError(f"{opened.path}: {error}") from error
     except _MALFORMED as error:
         raise ValueError(f"{opened.path}: {_malformed(error)}") from error
 
 
-def _read(name: str, opened: _Format, dtype: np.dtype, scanned: bool, keep: bool):
+def _read(name: str, opened: _Format, dtype: np.dtype, scanned: bool, form: str):
     config = opened.config()
     naming = opened.naming(config)
     _refuse(layout.problems(config, naming, opened.shapes) + opened.problems())
@@ -155,11 +156,11 @@ def _read(name: str, opened: _Format, dtype: np.dtype, scanned: bool, keep: bool
         opened.read,
         dtype=dtype,
         scanned=scanned,
-        stored=opened.stored if keep else None,
+        stored=_rows(opened, form),
     )
     return LanguageModel(
         name=name,
-        model=model_lib.Model(config=config, dtype=dtype.name, scanned=scanned),
+        model=model_lib.Model(config=config, dtype=dtype.name),
         params=params,
         tokenizer=tokenizer,
         chat_template=template,
@@ -229,7 +230,7 @@ def truncate(lm: LanguageModel, layers: int) -> LanguageModel:
             f"layers: expected 1 to {config.num_layers}, the layers of {lm.name}, "
             f"got {layers}"
         )
-    if lm.model.scanned:
+    if isinstance(lm.params["layers"], dict):
         raise ValueError(
             f"layers: {lm.name} holds stacked layers, which can't be cut without a "
             "copy; load it with scanned=False"
@@ -257,20 +258,28 @@ def _dtype(dtype: Any) -> np.dtype:
     return chosen
 
 
-def _keeps_stored(weights: str | None, dtype: np.dtype, scanned: bool) -> bool:
-    if weights not in (None, *WEIGHTS):
+def _form(weights: str | None, dtype: np.dtype, scanned: bool) -> str:
+    """The form of the matrices, one of WEIGHTS."""
+    if weights is None:
+        fits = not scanned and dtype == np.float32 and jax.default_backend() == "cpu"
+        return "stored" if fits and linear.available() else "dense"
+    if weights not in WEIGHTS:
         raise ValueError(
             f"weights: expected one of {', '.join(WEIGHTS)}, got {weights!r}"
         )
-    if weights == "stored" and scanned:
+    if scanned and weights != "dense":
         raise ValueError(
-            "weights: stored matrices can't be stacked; load with scanned=False or "
+            f"weights: {weights} matrices can't be stacked; load with scanned=False or "
             "weights='dense'"
         )
-    if weights is not None:
-        return weights == "stored"
-    fits = not scanned and dtype == np.float32 and jax.default_backend() == "cpu"
-    return fits and linear.available()
+    return weights
+
+
+def _rows(opened: _Format, form: str) -> Callable | None:
+    """What gives the rows of a matrix and their format; None where it is an array."""
+    if form == "decoded":
+        return lambda name: (np.asarray(opened.read(name), np.float32), "f32")
+    return opened.stored if form == "stored" else None
 
 
 def _malformed(error: Exception) -> str:

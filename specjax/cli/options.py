@@ -37,7 +37,7 @@ Weights = Annotated[
     str | None,
     _option(
         "--weights",
-        "stored (as in the checkpoint, quantised too) or dense. [by device]",
+        "stored (quantised too), decoded (float32) or dense (for XLA). [by device]",
         _MODEL,
         metavar="FORM",
     ),

@@ -67,7 +67,7 @@ class Recipe(_Table):
     Attributes:
       model: name, file or directory.
       dtype: of weights and cache, None for the device's usual one.
-      weights: "stored", "dense" or None for the device's usual form.
+      weights: "stored", "decoded", "dense" or None for the device's usual form.
       max_context: positions to hold, None for what a request needs.
       verifier: rule by name.
       drafter: what drafts.

@@ -44,9 +44,9 @@ class Target(NamedTuple):
         ``features`` the static tuple of layers whose outputs are wanted.
       head: (params, hidden f[B, E]) -> logits f32[B, V].
       pad: (rows, slots) -> rows with room for that many slots, static.
-      select: (rows, path_slot i32[B, L]) -> rows of a path only.
-      commit: (cache, rows, start, count i32[B]) -> cache with the first ``count`` rows
-        written; rows may be more than the path, and what does not fit is dropped.
+      commit: (cache, rows, path_slot, start, count i32[B]) -> cache with the first
+        ``count`` rows of the path i32[B, L] written at ``start``; None is the path
+        0, 1, 2, ... What does not fit is dropped.
       rewind: (cache, length i32[B]) -> cache cut back to ``length`` positions.
       vocab_size, max_context: static sizes.
     """
@@ -55,8 +55,7 @@ class Target(NamedTuple):
     forward: Callable[..., Scored]
     head: Callable[[Params, jax.Array], jax.Array]
     pad: Callable[[Rows, int], Rows]
-    select: Callable[[Rows, jax.Array], Rows]
-    commit: Callable[[Cache, Rows, jax.Array, jax.Array], Cache]
+    commit: Callable[[Cache, Rows, jax.Array | None, jax.Array, jax.Array], Cache]
     rewind: Callable[[Cache, jax.Array], Cache]
     vocab_size: int
     max_context: int

@@ -149,11 +149,14 @@ def run(
     length = plan.trunk + depth
     outcome = _complete(verdict.outcome, scored, top_ids, length, state, tree)
     verdict = verdict._replace(outcome=outcome)
-    rows = scored.rows
-    if plan.decoding and parts.drafter.bounds.branching > 1:
-        rows = parts.target.select(rows, outcome.path_slot)  # A chain lies in order.
-
-    cache = parts.target.commit(state.cache, rows, state.num_cached, outcome.num_path)
+    branched = plan.decoding and parts.drafter.bounds.branching > 1
+    cache = parts.target.commit(
+        state.cache,
+        scored.rows,
+        outcome.path_slot if branched else None,  # a chain lies in order
+        state.num_cached,
+        outcome.num_path,
+    )
     after = _advance(state, cache, verdict, tree, sampling)
     if plan.decoding:
         counted = stats_lib.record(state.stats, tree, outcome, parts.drafter, rung)

@@ -172,15 +172,16 @@ def _resume(path: pathlib.Path, settings: Mapping[str, Any]) -> dict[int, Row]:
     except FileNotFoundError:
         raw = b""
     except OSError as error:
-        raise ValueError(f"out: can't read {path} ({error.strerror})") from error
+        raise ValueError(f"rows: can't read {path} ({error.strerror})") from error
     lines = raw.split(b"\n")[:-1]  # a line without its break was cut short
     parsed = [_parse(path, number, line) for number, line in enumerate(lines, start=1)]
     before = parsed[0] if parsed else settings
     for name in {**before, **settings}:
         if before.get(name) != settings.get(name):
             raise ValueError(
-                f"out: {path} was written with {name}={before.get(name)!r}, this run "
-                f"has {settings.get(name)!r}; name another folder or pass --overwrite"
+                f"rows: {path} was written with {name}={before.get(name)!r}, this run "
+                f"has {settings.get(name)!r}; name another file, or on the command "
+                "line another folder or --overwrite"
             )
     kept: dict[int, Row] = {}
     for number, row in enumerate(parsed[1:], start=2):
@@ -194,18 +195,18 @@ def _parse(path: pathlib.Path, number: int, line: bytes) -> dict[str, Any]:
     try:
         row = json.loads(line.decode("utf-8"))
     except ValueError as error:  # of JSON or UTF-8
-        raise ValueError(f"out: {path}:{number}: not a line of JSON") from error
+        raise ValueError(f"rows: {path}:{number}: not a line of JSON") from error
     if not isinstance(row, dict):
-        raise ValueError(f"out: {path}:{number}: expected an object")
+        raise ValueError(f"rows: {path}:{number}: expected an object")
     return row
 
 
 def _check_row(path: pathlib.Path, number: int, row: Row, prompts: int) -> int:
     index, tokens = row.get("index"), row.get("tokens")
     if not isinstance(index, int) or not 0 <= index < prompts:
-        raise ValueError(f"out: {path}:{number}: 'index' must be 0 to {prompts - 1}")
+        raise ValueError(f"rows: {path}:{number}: 'index' must be 0 to {prompts - 1}")
     if not isinstance(tokens, list) or not all(isinstance(t, int) for t in tokens):
-        raise ValueError(f"out: {path}:{number}: 'tokens' must be a list of ids")
+        raise ValueError(f"rows: {path}:{number}: 'tokens' must be a list of ids")
     return index
 
 
@@ -213,7 +214,7 @@ def _rewrite(path: pathlib.Path, lines: Sequence[Mapping[str, Any]]) -> None:
     try:
         files.write(path, b"".join(map(_line, lines)))
     except OSError as error:
-        raise ValueError(f"out: can't write {path} ({error.strerror})") from error
+        raise ValueError(f"rows: can't write {path} ({error.strerror})") from error
 
 
 def _append(path: pathlib.Path, rows: Sequence[Row]) -> None:
@@ -224,7 +225,7 @@ def _append(path: pathlib.Path, rows: Sequence[Row]) -> None:
             file.flush()
             os.fsync(file.fileno())
     except OSError as error:
-        raise ValueError(f"out: can't write {path} ({error.strerror})") from error
+        raise ValueError(f"rows: can't write {path} ({error.strerror})") from error
 
 
 def _line(row: Mapping[str, Any]) -> bytes:

@@ -1,6 +1,7 @@
 """Ways to draft, and how they are named and combined."""
 
 import specjax.drafters.named  # noqa: F401, for the names that it registers
+from specjax.drafters.compose import schedule
 from specjax.drafters.compose.adaptive_length import adaptive_length
 from specjax.drafters.compose.auto import auto
 from specjax.drafters.compose.cascade import cascade, nested_params
@@ -16,15 +17,11 @@ from specjax.drafters.equipped import Equipped, equip
 from specjax.drafters.lookup.context_ngrams import context_ngrams
 from specjax.drafters.lookup.corpus import corpus
 from specjax.drafters.lookup.lookahead import lookahead
-from specjax.drafters.lookup.max_gram import (
-    max_gram,
-    max_gram_store,
-    max_gram_with_successors,
-)
+from specjax.drafters.lookup.max_gram import max_gram, max_gram_with_store
 from specjax.drafters.lookup.model_ngrams import model_ngrams
 from specjax.drafters.lookup.phrase_pool import phrase_pool
 from specjax.drafters.lookup.prompt_lookup import prompt_lookup
-from specjax.drafters.lookup.suffix import suffix, suffix_store
+from specjax.drafters.lookup.suffix import suffix, suffix_with_store
 from specjax.drafters.lookup.token_recycling import token_recycling
 from specjax.drafters.neural.draft_model import draft_model
 from specjax.drafters.none import none
@@ -52,8 +49,7 @@ __all__ = [
     "lookahead",
     "make",
     "max_gram",
-    "max_gram_store",
-    "max_gram_with_successors",
+    "max_gram_with_store",
     "merge",
     "model_ngrams",
     "names",
@@ -65,9 +61,10 @@ __all__ = [
     "register",
     "register_builder",
     "register_combinator",
+    "schedule",
     "speculate",
     "suffix",
-    "suffix_store",
+    "suffix_with_store",
     "token_recycling",
     "with_suffixes",
 ]

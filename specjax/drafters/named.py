@@ -3,23 +3,23 @@
 from specjax import checkpoints
 from specjax.drafters import equipped, registry
 from specjax.drafters.compose.auto import build_auto
-from specjax.drafters.compose.cascade import build_cascade
+from specjax.drafters.compose.cascade_recipe import build_cascade
 from specjax.drafters.compose.fallback import fallback
 from specjax.drafters.compose.hierarchy import hierarchy
 from specjax.drafters.compose.horizontal import horizontal
 from specjax.drafters.compose.merge import merge
-from specjax.drafters.compose.ouroboros import build_ouroboros
+from specjax.drafters.compose.ouroboros_recipe import build_ouroboros
 from specjax.drafters.compose.with_suffixes import with_suffixes
 from specjax.drafters.lookup import datastore as datastore_lib
 from specjax.drafters.lookup import stored
 from specjax.drafters.lookup.context_ngrams import context_ngrams
 from specjax.drafters.lookup.corpus import corpus
 from specjax.drafters.lookup.lookahead import lookahead
-from specjax.drafters.lookup.max_gram import max_gram, max_gram_store
+from specjax.drafters.lookup.max_gram import max_gram, max_gram_with_store
 from specjax.drafters.lookup.model_ngrams import model_ngrams
 from specjax.drafters.lookup.phrase_pool import phrase_pool
 from specjax.drafters.lookup.prompt_lookup import prompt_lookup
-from specjax.drafters.lookup.suffix import suffix, suffix_store
+from specjax.drafters.lookup.suffix import suffix, suffix_with_store
 from specjax.drafters.lookup.token_recycling import token_recycling
 from specjax.drafters.neural import small as small_lib
 from specjax.drafters.neural.draft_model import draft_model
@@ -69,7 +69,7 @@ registry.register("prompt_lookup", prompt_lookup)
 registry.register_builder("draft_model", _build_draft_model)
 registry.register_builder("auto", build_auto)
 registry.register_builder(
-    "suffix", stored.builder("suffix", suffix_store, without=suffix)
+    "suffix", stored.builder("suffix", suffix_with_store, without=suffix)
 )
 registry.register("token_recycling", token_recycling)
 registry.register("context_ngrams", context_ngrams)
@@ -77,7 +77,7 @@ registry.register_builder("model_ngrams", stored.builder("model_ngrams", model_n
 registry.register_builder("corpus", stored.builder("corpus", corpus))
 registry.register_builder("hierarchy", _build_hierarchy)
 registry.register_builder(
-    "max_gram", stored.builder("max_gram", max_gram_store, without=max_gram)
+    "max_gram", stored.builder("max_gram", max_gram_with_store, without=max_gram)
 )
 registry.register_builder("cascade", build_cascade)
 registry.register("lookahead", lookahead)

@@ -8,7 +8,7 @@ import pathlib
 from collections.abc import Sequence
 from typing import Any
 
-from specjax.evaluation import table
+from specjax.evaluation import drafter_costs, table
 
 _HIDDEN = ("questions_sha256",)
 
@@ -49,7 +49,7 @@ def write(
         from specjax.evaluation import plots as plots_lib  # matplotlib is an extra
 
         plots = plots_lib.draw(rows, lines, folder)
-    costs = table.costs(rows)
+    costs = drafter_costs.summarise(rows)
     names = [plot.name for plot in plots]
     markdown = _markdown(settings, lines, costs, different, names)
     written[0].write_text(markdown, encoding="utf-8")
@@ -79,7 +79,7 @@ def _markdown(settings, lines, costs, different, plots: Sequence[str]) -> str:
     )
     if costs:
         parts.append("## What the drafters themselves cost, at batch 1")
-        parts.append(table.costs_to_markdown(costs))
+        parts.append(drafter_costs.to_markdown(costs))
     if different:
         listed = [
             f"- question {row['question_id']}, turn {row['turn']}, `{row['drafter']}`: "

@@ -50,7 +50,7 @@ def summarise(rows: Sequence[dict[str, Any]]) -> list[Line]:
     lines = []
     for category in [*categories, IN_ALL]:
         here = [r for r in rows if category in (IN_ALL, r["category"])]
-        plain = _seconds(r for r in here if r["drafter"] == "none")
+        plain = decode_seconds(r for r in here if r["drafter"] == "none")
         for drafter in drafters:
             mine = [r for r in here if r["drafter"] == drafter]
             if mine:
@@ -58,89 +58,8 @@ def summarise(rows: Sequence[dict[str, Any]]) -> list[Line]:
     return lines
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Cost:
-    """What a drafter itself costs, and which of its sources won.
-
-    Attributes:
-      drafter: label.
-      megabytes: of its state and weights, at batch 1.
-      propose_ms, observe_ms: medians, at batch 1.
-      step_ms: of plain decoding, to compare with; None without it.
-      sources: {name: (drafted, accepted)}.
-    """
-
-    drafter: str
-    megabytes: float
-    propose_ms: float
-    observe_ms: float
-    step_ms: float | None
-    sources: dict[str, tuple[int, int]]
-
-
-def costs(rows: Sequence[dict[str, Any]]) -> list[Cost]:
-    """One entry a drafter, in order of appearance."""
-    plain = [row for row in rows if row["drafter"] == "none"]
-    calls = sum(row["target_calls"] / row.get("batch", 1) for row in plain)
-    step = 1e3 * _seconds(plain) / calls if calls else None
-    found = []
-    for drafter in dict.fromkeys(row["drafter"] for row in rows):
-        mine = [row for row in rows if row["drafter"] == drafter]
-        if "drafter_mb" not in mine[0]:
-            continue
-        sources = {
-            name: (
-                sum(row["drafted_per_source"][name] for row in mine),
-                sum(row["accepted_per_source"][name] for row in mine),
-            )
-            for name in mine[0]["drafted_per_source"]
-        }
-        found.append(
-            Cost(
-                drafter=drafter,
-                megabytes=mine[0]["drafter_mb"],
-                propose_ms=mine[0]["propose_ms"],
-                observe_ms=mine[0]["observe_ms"],
-                step_ms=step,
-                sources=sources,
-            )
-        )
-    return found
-
-
-def costs_to_markdown(found: Sequence[Cost]) -> str:
-    """The costs in Markdown."""
-    heading = (
-        "drafter",
-        "MB",
-        "propose ms",
-        "observe ms",
-        "accepted/drafted by source",
-    )
-    table = [heading, ["---", "---:", "---:", "---:", "---"]]
-    for cost in found:
-        sources = ", ".join(
-            f"{name} {accepted}/{drafted}"
-            for name, (drafted, accepted) in cost.sources.items()
-        )
-        table.append(
-            (
-                cost.drafter,
-                f"{cost.megabytes:.2f}",
-                _share(cost.propose_ms, cost.step_ms),
-                _share(cost.observe_ms, cost.step_ms),
-                sources or "-",
-            )
-        )
-    return "\n".join(f"| {' | '.join(row)} |" for row in table)
-
-
-def _share(ms: float, step: float | None) -> str:
-    return f"{ms:.2f}" if step is None else f"{ms:.2f} ({ms / step:.1%} of a step)"
-
-
 def _line(category: str, drafter: str, rows: Sequence[dict], plain: float) -> Line:
-    seconds = _seconds(rows)
+    seconds = decode_seconds(rows)
     later = sum(max(row["new_tokens"] - 1, 0) for row in rows)
     calls = sum(row["target_calls"] for row in rows)
     narrow = [row.get("margin_at_difference") for row in rows if not row["identical"]]
@@ -160,7 +79,7 @@ def _line(category: str, drafter: str, rows: Sequence[dict], plain: float) -> Li
     )
 
 
-def _seconds(rows: Iterable[dict[str, Any]]) -> float:
+def decode_seconds(rows: Iterable[dict[str, Any]]) -> float:
     """Total decode time; rows of a batch each carry the time of all of it."""
     return sum(row["decode_seconds"] / row.get("batch", 1) for row in rows)
 

@@ -17,6 +17,7 @@ G kv heads, its R query heads, then key, then value, so a mesh can split it by k
 ``gate_up`` is f[E, 2, I].
 """
 
+import dataclasses
 from typing import Any, NamedTuple
 
 import jax
@@ -34,14 +35,13 @@ Params = Any
 
 
 class KVCache(NamedTuple):
-    """Keys and values of committed positions.
+    """Keys and values of committed positions, or of new rows, of all layers.
 
-    Unrolled: one array f[B, G, S, D] a layer. Scanned: one array
-    f[layers, B, G, S, D].
+    One array a kind, so that a round writes it in one piece.
     """
 
-    k: tuple[jax.Array, ...] | jax.Array
-    v: tuple[jax.Array, ...] | jax.Array
+    k: jax.Array  # f[layers, B, G, S, D]
+    v: jax.Array
 
 
 class Shared(NamedTuple):
@@ -58,16 +58,16 @@ class Layer(nn.Module):
     config: config_lib.ModelConfig
 
     @nn.compact
-    def __call__(self, x, cos, sin, shared, k_cache, v_cache, window, layer=None):
+    def __call__(self, x, cos, sin, shared, cache, window, layer):
         """Runs the layer on tree nodes.
 
         Args:
           x: f[B, N, E].
           cos, sin: f32[B, N, D / 2].
           shared: what all layers share.
-          k_cache, v_cache: f[B, G, S, D], or stacked with ``layer``.
+          cache: of all layers.
           window: int or i32[], 0 for none.
-          layer: i32[] into stacked caches, or None.
+          layer: i32[] or int, which of the layers this is.
 
         Returns:
           (f[B, N, E], (k, v) f[B, G, N, D] each).
@@ -109,8 +109,8 @@ class Layer(nn.Module):
             q,
             k,
             v,
-            k_cache,
-            v_cache,
+            cache.k,
+            cache.v,
             length=shared.length,
             depth=shared.depth,
             mask=shared.mask,
@@ -150,7 +150,6 @@ def init_cache(
     rows: int,
     capacity: int,
     dtype: jnp.dtype,
-    scanned: bool,
 ) -> KVCache:
     """An empty cache.
 
@@ -159,17 +158,10 @@ def init_cache(
       rows: B.
       capacity: S, most positions.
       dtype: of keys and values.
-      scanned: whether layers are stacked.
     """
-    shape = (rows, config.num_kv_heads, capacity, config.head_size)
-    if scanned:
-        stacked = (config.num_layers, *shape)
-        return KVCache(jnp.zeros(stacked, dtype), jnp.zeros(stacked, dtype))
-
-    def buffers():
-        return tuple(jnp.zeros(shape, dtype) for _ in range(config.num_layers))
-
-    return KVCache(buffers(), buffers())
+    layers, groups = config.num_layers, config.num_kv_heads
+    shape = (layers, rows, groups, capacity, config.head_size)
+    return KVCache(jnp.zeros(shape, dtype), jnp.zeros(shape, dtype))
 
 
 def forward(
@@ -193,7 +185,7 @@ def forward(
 
     Returns:
       hidden f[B, N, E] after the final norm, features f[B, N, F] concatenated in the
-      order asked for or None, and the new rows f[B, G, N, D] in the cache's form.
+      order asked for or None, and the new rows f[layers, B, G, N, D].
     """
     x = linear_lib.take_rows(params["embed"], tree.token)  # f[B, N, E]
     if config.embed_scale != 1.0:
@@ -230,15 +222,15 @@ def _unrolled(config, layers, x, cos, sin, shared, cache, features):
             cos[table],
             sin[table],
             shared,
-            cache.k[i],
-            cache.v[i],
+            cache,
             config.window(i),
+            i,
         )
         keys.append(k)
         values.append(v)
         if i in features:
             outputs[i] = x
-    return x, outputs, KVCache(tuple(keys), tuple(values))
+    return x, outputs, KVCache(jnp.stack(keys), jnp.stack(values))
 
 
 def _scanned(config, layers, x, cos, sin, shared, cache, features):
@@ -255,8 +247,7 @@ def _scanned(config, layers, x, cos, sin, shared, cache, features):
             cos[table],
             sin[table],
             shared,
-            cache.k,
-            cache.v,
+            cache,
             0 if plain else window,
             index,
         )
@@ -290,78 +281,79 @@ def head(
 
 
 def commit(
-    cache: KVCache, rows: KVCache, start: jax.Array, count: jax.Array
+    cache: KVCache,
+    rows: KVCache,
+    path_slot: jax.Array | None,
+    start: jax.Array,
+    count: jax.Array,
 ) -> KVCache:
-    """Writes the first ``count`` rows at ``start``; what does not fit is dropped.
+    """Writes the first ``count`` rows of a path at ``start``.
+
+    What does not fit is dropped. On CPU a scatter is slower than a loop that copies
+    one row after the other in place.
 
     Args:
-      cache: f[..., B, G, S, D].
-      rows: f[..., B, G, L, D], the path's.
+      cache: f[layers, B, G, S, D].
+      rows: f[layers, B, G, N, D], of a tree's slots.
+      path_slot: i32[B, L], slots of the path; None where it is 0, 1, 2, ...
       start: i32[B].
       count: i32[B].
     """
-    batch, slots = start.shape[0], jax.tree.leaves(cache)[0].shape[-2]
-    length = jax.tree.leaves(rows)[0].shape[-2]
-    if batch == 1 and length <= slots:
-        return jax.tree.map(
-            lambda buffer, new: _write_window(buffer, new, start[0], count[0]),
-            cache,
-            rows,
-        )
-    step = jnp.arange(length, dtype=jnp.int32)[None]
+    if path_slot is None:
+        batch, slots = start.shape[0], rows.k.shape[3]
+        path_slot = jnp.broadcast_to(jnp.arange(slots, dtype=jnp.int32), (batch, slots))
+    return jax.lax.platform_dependent(
+        cache, rows, path_slot, start, count, cpu=_copy_rows, default=_scatter_rows
+    )
+
+
+def _copy_rows(cache, rows, path_slot, start, count):
+    count = jnp.minimum(count, cache.k.shape[3] - start)
+    most = jnp.maximum(jnp.max(count), 0)
+
+    def copy(index, cache):
+        row, step = index // most, index % most
+        slot = path_slot[row, step]
+
+        def put(buffer, new):
+            size = (buffer.shape[0], 1, buffer.shape[2], 1, buffer.shape[4])
+            to = (0, row, 0, start[row] + step, 0)
+            made = jax.lax.dynamic_slice(new, (0, row, 0, slot, 0), size)
+            held = jax.lax.dynamic_slice(buffer, to, size)
+            made = jnp.where(step < count[row], made, held)
+            return jax.lax.dynamic_update_slice(buffer, made, to)
+
+        return jax.tree.map(put, cache, rows)
+
+    return jax.lax.fori_loop(0, start.shape[0] * most, copy, cache)
+
+
+def _scatter_rows(cache, rows, path_slot, start, count):
+    slots = cache.k.shape[3]
+    step = jnp.arange(path_slot.shape[1], dtype=jnp.int32)[None]
     at = jnp.where(step < count[:, None], start[:, None] + step, slots)  # i32[B, L]
 
-    def write(buffer, new):  # f[B, G, S, D], f[B, G, L, D]
-        return jax.vmap(lambda b, i, n: b.at[:, i].set(n, mode="drop"))(buffer, at, new)
+    @jax.vmap  # over layers
+    @jax.vmap  # over rows
+    def write(buffer, new, slot, at):  # f[G, S, D], f[G, N, D], i32[L], i32[L]
+        return buffer.at[:, at].set(new[:, slot], mode="drop")
 
-    if jax.tree.leaves(cache)[0].ndim == 5:
-        write = jax.vmap(write)
-    return jax.tree.map(write, cache, rows)
+    def put(buffer, new):
+        layers = (buffer.shape[0], *at.shape)
+        slot, place = (jnp.broadcast_to(x, layers) for x in (path_slot, at))
+        return write(buffer, new, slot, place)
 
-
-def _write_window(
-    buffer: jax.Array, new: jax.Array, start: jax.Array, count: jax.Array
-) -> jax.Array:
-    """``commit`` of a batch of one: rewrites a window of L slots in place.
-
-    On CPU a scatter is a loop over its rows; this is three copies of L rows. Near the
-    end of the buffer the window begins before ``start`` and the rows are shifted.
-    """
-    length = new.shape[-2]
-    begin = jnp.clip(start, 0, buffer.shape[-2] - length)
-    shift = jnp.minimum(start - begin, length)
-    spare = [(0, 0)] * (new.ndim - 2) + [(length, 0), (0, 0)]
-    moved = jax.lax.dynamic_slice_in_dim(
-        jnp.pad(new, spare), length - shift, length, axis=-2
-    )
-    source = jnp.arange(length, dtype=jnp.int32) - shift
-    inside = (source >= 0) & (source < count)
-    window = jax.lax.dynamic_slice_in_dim(buffer, begin, length, axis=-2)
-    shape = (1,) * (new.ndim - 2) + (length, 1)
-    blended = jnp.where(inside.reshape(shape), moved, window)
-    return jax.lax.dynamic_update_slice_in_dim(buffer, blended, begin, axis=-2)
+    return jax.tree.map(put, cache, rows)
 
 
 def pad(rows: KVCache, slots: int) -> KVCache:
-    """Rows f[..., B, G, N, D] padded to ``slots`` nodes."""
+    """Rows f[layers, B, G, N, D] padded to ``slots`` nodes."""
 
     def widen(leaf):
-        spare = ((0, 0),) * (leaf.ndim - 2) + ((0, slots - leaf.shape[-2]), (0, 0))
+        spare = ((0, 0),) * 3 + ((0, slots - leaf.shape[3]), (0, 0))
         return jnp.pad(leaf, spare)
 
     return jax.tree.map(widen, rows)
-
-
-def select(rows: KVCache, path_slot: jax.Array) -> KVCache:
-    """Rows f[..., B, G, L, D] of the path i32[B, L]."""
-
-    def pick(leaf):
-        index = path_slot[:, None, :, None]  # i32[B, 1, L, 1]
-        if leaf.ndim == 5:
-            index = index[None]
-        return jnp.take_along_axis(leaf, index, axis=-2)
-
-    return jax.tree.map(pick, rows)
 
 
 def init_params(
@@ -372,12 +364,14 @@ def init_params(
     half = config.head_size // 2
     x = jnp.zeros((1, 1, config.embed_size), dtype)
     angle = jnp.zeros((1, 1, half), jnp.float32)
-    empty = jnp.zeros((1, config.num_kv_heads, 1, config.head_size), dtype)
+    empty = init_cache(
+        dataclasses.replace(config, num_layers=1, windows=()), 1, 1, dtype
+    )
     none = jnp.zeros((1,), jnp.int32)
     shared = Shared(none, none[:, None], jnp.ones((1, 1, 1), jnp.bool_))
 
     def layer(key):
-        made = Layer(config).init(key, x, angle, angle, shared, empty, empty, 0)
+        made = Layer(config).init(key, x, angle, angle, shared, empty, 0, 0)
         return made["params"]
 
     params = {

@@ -12,17 +12,15 @@ from specjax.models import target as target_lib
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Model:
-    """A decoder's shape, number type and form; hashable.
+    """A decoder's shape and number type; hashable.
 
     Attributes:
       config: shapes and choices.
       dtype: name of the number type of params and cache, such as "float32".
-      scanned: whether params hold stacked layers.
     """
 
     config: config_lib.ModelConfig
     dtype: str = "float32"
-    scanned: bool = False
 
     @property
     def target(self) -> contracts.Target:
@@ -32,6 +30,4 @@ class Model:
 
 @functools.lru_cache(maxsize=64)
 def _target(model: Model) -> contracts.Target:
-    return target_lib.target(
-        model.config, dtype=np.dtype(model.dtype), scanned=model.scanned
-    )
+    return target_lib.target(model.config, dtype=np.dtype(model.dtype))

@@ -11,18 +11,16 @@ def target(
     config: config_lib.ModelConfig,
     *,
     dtype: jnp.dtype = jnp.float32,
-    scanned: bool = False,
 ) -> contracts.Target:
     """Wraps the decoder of ``config``.
 
     Args:
       config: of the model.
       dtype: of the cache.
-      scanned: whether params hold stacked layers.
     """
 
     def init(rows, capacity):
-        return decoder.init_cache(config, rows, capacity, dtype, scanned)
+        return decoder.init_cache(config, rows, capacity, dtype)
 
     def forward(params, tree, cache, start, features):
         return contracts.Scored(
@@ -41,7 +39,6 @@ def target(
         forward=forward,
         head=head,
         pad=decoder.pad,
-        select=decoder.select,
         commit=decoder.commit,
         rewind=rewind,
         vocab_size=config.vocab_size,

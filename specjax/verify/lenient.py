@@ -102,23 +102,23 @@ def emission_law(place: walk.Place, children: jax.Array, lenience: float) -> jax
 
 
 def emission_laws(
-    lenience: float,
     head,
     hidden: jax.Array,
     tree: tree_lib.TokenTree,
     view: contracts.View,
     outcome: outcome_lib.Outcome,
     depth: int,
+    lenience: float,
 ) -> jax.Array:
     """Laws that the tokens of a finished review were drawn from, in order.
 
     The review is gone through once more, which costs a row of the head a token.
 
     Args:
-      lenience: static.
       head, hidden, tree, view: as the verifier got them.
       outcome: what it found, over all N slots.
       depth: most drafts on a path, static.
+      lenience: static.
 
     Returns:
       f32[B, depth + 1, V]; rows past ``outcome.num_new`` are 0.

@@ -146,7 +146,7 @@ def test_dtype(small, tmp_path, dtype):
 def test_scanned_is_the_unrolled_stacked(small, tmp_path):
     path = small().directory(tmp_path / "m")
     lm = checkpoints.load(path, scanned=True)
-    assert lm.model.scanned
+    assert isinstance(lm.params["layers"], dict)
     same(lm.params, decoder.stack_layers(dense(path).params))
 
 
@@ -173,16 +173,19 @@ def leaves(params):
     return jax.tree.leaves(params, is_leaf=is_packed)
 
 
+@pytest.mark.parametrize("weights", ["stored", "decoded"])
 @pytest.mark.parametrize("name", BOTH)
-def test_stored_weights_decode_to_the_dense_ones(name, small, tmp_path):
+def test_rows_decode_to_the_dense_weights(name, weights, small, tmp_path):
     arch, changes = BOTH[name]
     made = small(**changes)
     directory = made.directory(tmp_path / "m")
     path = made.gguf(tmp_path / "m.gguf", arch=arch, kind="Q8_0")
     for source in (directory, path):
-        lm = checkpoints.load(source, weights="stored")
+        lm = checkpoints.load(source, weights=weights)
         decoded, count = forms(lm.model.config, lm.params)
         tops = 1 if lm.model.config.tied_head else 2
+        kinds = {"stored": "q8_0" if source == path else "f32", "decoded": "f32"}
+        assert lm.weights == kinds[weights]
         assert count == 4 * lm.model.config.num_layers + tops
         same(decoded, dense(source).params, rtol=1e-6)
 
@@ -225,7 +228,7 @@ def test_stored_weights_can_not_be_stacked(small, tmp_path):
 
 
 def test_an_unknown_choice_of_weights(small, tmp_path):
-    with pytest.raises(ValueError, match="weights: expected one of stored, dense"):
+    with pytest.raises(ValueError, match="weights: expected one of stored, decoded"):
         checkpoints.load(small().directory(tmp_path / "m"), weights="int3")
 
 

@@ -11,17 +11,10 @@ from specjax.models import costs
 from tests import tiny_model, tiny_store
 from tests.bigram import bigram
 
-
-@functools.cache
-def costs_file() -> str:
-    """Costs so flat that every kind of draft pays, and the ladder has two rungs."""
-    path = pathlib.Path(tempfile.mkdtemp()) / "costs.json"
-    costs.save(path, costs.Costs((1, 16), (10.0, 11.0), (0.1, 0.2)))
-    return str(path)
-
-
 # Options for those that have no defaults on the tiny model.
 CHILDREN = ["prompt_lookup", "bigram"]
+# Costs so flat that every kind of draft pays, and the ladder has two rungs.
+FLAT = costs.Costs((1, 16), (10.0, 11.0), (0.1, 0.2))
 OPTIONS = {
     "draft_model": {"layers": 1},
     "cascade": {"layers": 1, "k": "3,4/0,4", "lenience": 3},
@@ -29,7 +22,6 @@ OPTIONS = {
     "fallback": {"children": CHILDREN},
     "horizontal": {"children": CHILDREN, "tokens": [3, 4]},
     "max_gram": {"store": tiny_store.path()},
-    "auto": {"costs": costs_file()},
     "token_recycling": {"nodes": 15},  # a rung of 81 slots wants larger temporaries
     "corpus": {"store": tiny_store.path(), "max_hits": 16, "max_nodes": 15},
     "model_ngrams": {"store": tiny_store.path()},
@@ -83,7 +75,12 @@ def language_model():
 
 @functools.cache
 def equipped(name: str) -> drafters.Equipped:
-    return drafters.make(name, language_model(), OPTIONS.get(name))
+    if name != "auto":
+        return drafters.make(name, language_model(), OPTIONS.get(name))
+    with tempfile.TemporaryDirectory() as folder:
+        path = pathlib.Path(folder) / "costs.json"
+        costs.save(path, FLAT)
+        return drafters.make(name, language_model(), {"costs": path})
 
 
 def make_engine(name: str, **changes) -> Engine:

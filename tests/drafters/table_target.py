@@ -32,10 +32,9 @@ def table_target(vocab_size, max_context=10**6):
     def pad(rows, slots):
         return jnp.pad(rows, ((0, 0), (0, slots - rows.shape[1])))
 
-    def select(rows, path_slot):
-        return jnp.take_along_axis(rows, path_slot, axis=1)
-
-    def commit(cache, rows, start, count):
+    def commit(cache, rows, path_slot, start, count):
+        if path_slot is not None:
+            rows = jnp.take_along_axis(rows, path_slot, axis=1)
         step = jnp.arange(rows.shape[1])[None]
         at = jnp.where(step < count[:, None], start[:, None] + step, cache.shape[1])
         row = jnp.arange(rows.shape[0])[:, None]
@@ -46,7 +45,6 @@ def table_target(vocab_size, max_context=10**6):
         forward=forward,
         head=lambda params, hidden: hidden,
         pad=pad,
-        select=select,
         commit=commit,
         rewind=lambda cache, length: cache,
         vocab_size=vocab_size,

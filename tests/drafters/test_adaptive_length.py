@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from specjax.drafters.compose.adaptive_length import adaptive_length
-from tests.drafters import replay
+from specjax.drafters.compose.merge import merge
+from tests.drafters import once, replay
 from tests.drafters.fixed import fixed
 
 CHAIN = ((1, -1, 0.8), (2, 0, 0.5), (3, 1, 0.5), (4, 2, 0.5), (5, 3, 0.5), (6, 4, 0.5))
@@ -14,17 +15,25 @@ PROMPTS = [[1, 2, 3, 1, 2]]
 
 
 class Oracle:
-    """Rates of each (source, bin) so far; the width with most tokens a millisecond."""
+    """Rates of each (source, bin) so far; the width with most tokens a millisecond.
 
-    def __init__(self, nodes, costs):
+    A node is (token, parent, stated confidence); all of one source, or each with a
+    source of its own.
+    """
+
+    def __init__(self, nodes, costs, sources=None):
         self.nodes, self.costs = nodes, costs
+        self.sources = sources or {token: 0 for token, _, _ in nodes}
         self.tried, self.taken = {}, {}
+
+    def _place(self, token, stated):
+        return self.sources[token], min(int(stated * 8), 7)
 
     def _chances(self, room):
         chances, depths = [], []
-        for _, parent, stated in self.nodes:
+        for token, parent, stated in self.nodes:
             depths.append(1 if parent < 0 else depths[parent] + 1)
-            at = min(int(stated * 8), 7)
+            at = self._place(token, stated)
             rate = self.taken.get(at, 0) + 6 * stated
             rate /= self.tried.get(at, 0) + 6
             above = 1.0 if parent < 0 else chances[parent]
@@ -48,7 +57,7 @@ class Oracle:
         names = {token: stated for token, _, stated in self.nodes}
         for at, (token, parent) in enumerate(seen.drafts):
             if parent == -1 or parent in seen.path:
-                place = min(int(names[token] * 8), 7)
+                place = self._place(token, names[token])
                 self.tried[place] = self.tried.get(place, 0) + 1
                 self.taken[place] = self.taken.get(place, 0) + (at in seen.path)
 
@@ -75,6 +84,27 @@ def test_against_plain_python(nodes, costs):
     assert len({len(seen.drafts) for seen in run if seen.room > 10}) > 1
 
 
+def test_sources_are_told_apart():
+    """Two drafters that promise the same, each of which is corrected by its own."""
+    first, second = ((1, -1, 0.5), (2, 0, 0.5)), ((3, -1, 0.5), (4, 0, 0.5))
+    child = merge(fixed(*first), fixed(*second, name="other"), budget=4)
+    costs = (1.0, 1.3, 1.6, 1.9)
+    # As they are united: all of the first, then all of the second.
+    nodes = (*first, (3, -1, 0.5), (4, 2, 0.5))
+    made = adaptive_length(child, widths=LADDER, costs=costs)
+    (run,) = replay.check(
+        made,
+        lambda: Oracle(nodes, costs, {1: 0, 2: 0, 3: 1, 4: 1}),
+        PROMPTS,
+        rounds=60,
+        max_new_tokens=90,
+        temperature=0.8,
+    )
+    # Each of them is thought to be the better one at some time.
+    drafted = {frozenset(token for token, _ in seen.drafts) for seen in run}
+    assert drafted >= {frozenset({1, 2, 3}), frozenset({1, 3, 4})}
+
+
 def test_nothing_is_drafted_where_every_width_costs_too_much():
     made = adaptive_length(fixed(*CHAIN), widths=LADDER, costs=(1, 5, 6, 7))
     (run,) = replay.record(made, PROMPTS)
@@ -87,11 +117,27 @@ def test_free_width_is_used_whole():
     assert [len(seen.drafts) for seen in run if seen.room] == [6] * 5
 
 
+def drafts_by_row(costs, room):
+    """How many drafts rows with that room get in their first round."""
+    made = adaptive_length(fixed(*CHAIN), widths=LADDER, costs=costs)
+    rows = len(room)
+    state = made.drafter.init({"drafter": made.params}, rows, once.CAPACITY)
+    nodes = once.propose(made, [[1, 2, 3]] * rows, room=room, state=state)
+    return [len(row) for row in nodes]
+
+
+def test_a_row_drafts_what_it_has_room_for():
+    assert drafts_by_row((1, 1, 1, 1), [3, 20, 0]) == [2, 6, 0]
+
+
 def test_rows_share_the_width_that_pays_for_all():
-    # One row's room ends early: it drafts less, the other as much as the width holds.
-    made = adaptive_length(fixed(*CHAIN), widths=LADDER, costs=(1, 1.01, 1.02, 1.03))
-    runs = replay.record(made, [[1, 2, 3], [3, 2, 1]], rounds=3)
-    assert all(len(seen.drafts) == 6 for run in runs for seen in run if seen.room)
+    """A mate that drafts nothing still makes every width more expensive."""
+    costs = (1.0, 1.2, 1.5, 1.8)
+    # 1, 1.8, 2.4 and 2.575 tokens: by the costs 1, 1.5, 1.6 and 1.43.
+    assert drafts_by_row(costs, [20]) == [3]
+    # One token more each, over the costs of 2, 4, 8 and 14 tokens, which are 1.2, 1.5,
+    # 1.93 and 2.73: 1.67, 1.87, 1.76 and 1.31.
+    assert drafts_by_row(costs, [20, 1]) == [1, 0]
 
 
 def test_costs_are_params():

@@ -5,7 +5,8 @@ import pytest
 
 from specjax import Engine, drafters
 from specjax.drafters import equipped
-from specjax.drafters.compose.cascade import build_cascade, cascade, nested_params
+from specjax.drafters.compose.cascade import cascade, nested_params
+from specjax.drafters.compose.cascade_recipe import build_cascade
 from specjax.drafters.lookup.max_gram import max_gram
 from tests import tiny_model, tiny_store
 from tests.drafters import replay
@@ -33,7 +34,7 @@ TABLES = (table(VOCAB, 3), table(VOCAB, 4))
         (1, ((0, 0), (0, 0)), True, 0),
     ],
 )
-def test_longest_draft(levels, k, trim, depth):
+def test_bounds_of_a_cascade(levels, k, trim, depth):
     made = cascade([MODEL] * levels, k=k, trim=trim)
     assert made.bounds == (depth, depth, min(depth, 1))
 
@@ -207,6 +208,18 @@ def test_by_default_it_is_max_gram_alone(lm):
     assert build_cascade(lm, {"max_draft": "4"}).drafter.bounds.nodes == 4
 
 
+@pytest.mark.parametrize(
+    ("acceptances", "costs"),
+    [("0.8,0.3/0,0.6", "0.2,0"), ([[0.8, 0.3], [0, 0.6]], [0.2, 0])],
+)
+def test_a_matrix_by_acceptances_and_costs(lm, acceptances, costs):
+    options = {"layers": 1, "acceptances": acceptances, "costs": costs}
+    made = build_cascade(lm, {**options, "max_draft": 6, "k_mode": "cumulative"})
+    best = drafters.best_matrix([[0.8, 0.3], [0.0, 0.6]], [0.2, 0.0], 6)
+    assert best[0][0] > 0 < best[0][1]
+    assert made.drafter is build_cascade(lm, {"layers": 1, "k": best}).drafter
+
+
 def test_a_store_gives_max_gram_its_successors(lm):
     made = build_cascade(lm, {"store": tiny_store.path(), "layers": 1})
     below, last = made.params
@@ -236,6 +249,13 @@ def test_layers_share_the_target_s_arrays(lm):
         ({"layers": 1, "k": "5,x/0,1"}, "k must be rows"),
         ({"k": 5}, "k must be rows"),
         ({"layers": 1, "max_draft": 4}, "max_draft is for Max-Gram alone"),
+        ({"acceptances": "0.5"}, "both acceptances and costs"),
+        ({"costs": "0"}, "both acceptances and costs"),
+        ({"acceptances": "0.5", "costs": "0", "k": "4"}, "give k, or"),
+        ({"acceptances": "much", "costs": "0"}, "acceptances must be rows of numbers"),
+        ({"acceptances": "0.5", "costs": 0.0}, "costs must be rows of numbers"),
+        ({"acceptances": "0.5", "costs": "0/0.1"}, "2 rows of 2"),
+        ({"layers": 1, "acceptances": "0.5", "costs": "0"}, "k must be 2 rows"),
         ({"max_draft": 0}, "max_draft must be at least 1"),
         ({"lenience": "much"}, "lenience"),
         ({"depth": 3}, "unknown option 'depth'"),

@@ -21,20 +21,25 @@ TEXT = [1, 2, 3, 4, 1, 2, 5, 6, 1]
 
 
 class Oracle:
-    """Dictionaries from keys to phrases, the oldest first; one row."""
+    """Dictionaries from keys to phrases and their counts, the oldest first; one row."""
 
-    def __init__(self, ngram, key_tokens, max_phrases, compat):
+    def __init__(
+        self, ngram, key_tokens, max_phrases, compat, evict="oldest", order="newest"
+    ):
         self.length, self.most, self.compat = ngram - 1, max_phrases, compat
         self.sizes = range(key_tokens, 0, -1)
+        self.rarest, self.commonest = evict == "rarest", order == "commonest"
         self.phrases, self.known = {}, 0
 
     def propose(self, text, room):
         found = []
         for size in self.sizes:
-            held = (
-                self.phrases.get(tuple(text[-size:]), []) if len(text) >= size else []
-            )
-            found += held if self.compat else held[::-1]
+            key = tuple(text[-size:])
+            held = self.phrases.get(key, {}) if len(text) >= size else {}
+            best = list(held)[::-1]
+            if self.commonest:
+                best.sort(key=lambda phrase, held=held: -held[phrase])
+            found += best[::-1] if self.compat else best
         chains = list(dict.fromkeys(found))[: self.most]
         drafts = []
         for chain in chains:
@@ -59,12 +64,12 @@ class Oracle:
     def store(self, item, size):
         if len(item) < size + self.length:
             return
-        held = self.phrases.setdefault(tuple(item[:size]), [])
+        held = self.phrases.setdefault(tuple(item[:size]), {})
         phrase = tuple(item[size:])
-        if phrase in held:
-            held.remove(phrase)
-        held.append(phrase)
-        del held[: -self.most]
+        count = held.pop(phrase, 0)
+        if len(held) == self.most:
+            del held[min(held, key=held.get) if self.rarest else next(iter(held))]
+        held[phrase] = count + 1
 
 
 @functools.cache
@@ -210,6 +215,23 @@ def test_drafted_in_the_round_after_it_became_known():
     assert chains(drafter, state, [1, 2, 3, 1]) == [(2, 3)]
 
 
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({}, [(5,), (3,)]),
+        ({"order": "commonest"}, [(3,), (5,)]),
+        ({"evict": "rarest"}, [(5,), (2,)]),
+        ({"evict": "rarest", "order": "commonest"}, [(2,), (5,)]),
+        ({"order": "commonest", "compat": True}, [(5,), (3,)]),
+    ],
+)
+def test_what_a_full_key_gives_up_and_drafts_first(options, expected):
+    """Behind 1 came 2 three times, 3 twice, 5 once: for 5 the oldest, 2, goes, or 3."""
+    text = [1, 2, 1, 2, 1, 2, 1, 3, 1, 3, 1, 5, 1]
+    drafter = context_ngrams(ngram=2, max_phrases=2, buckets=64, **options)
+    assert chains(drafter, after_prompt(drafter, text), text) == expected
+
+
 def test_longer_keys_go_first():
     """5 1 was followed by 2 2; 1 was last followed by 3 3, once before by 2 2."""
     text = [5, 1, 2, 2, 6, 1, 3, 3, 5, 1]
@@ -284,6 +306,10 @@ CLEAN = {"key_tokens": 1, "max_phrases": 3, "compat": False}
             {**CLEAN, "ngram": 3, "key_tokens": 2, "compat": True},
             {"vocab_size": 3, "temperature": 0.7},
         ),
+        (
+            {**CLEAN, "ngram": 3, "evict": "rarest", "order": "commonest"},
+            {"vocab_size": 4, "temperature": 0.7},
+        ),
     ],
 )
 def test_drafts_what_the_dictionaries_say(options, sampling):
@@ -314,6 +340,8 @@ def test_bounds():
         {"buckets": 3},
         {"buckets": 100},
         {"vocab_size": -1},
+        {"evict": "newest"},
+        {"order": "oldest"},
     ],
 )
 def test_bad_options(options):

@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 
 from specjax.core import history as history_lib
 from specjax.drafters import equipped
+from specjax.drafters.lookup import datastore
 from specjax.drafters.lookup import max_gram as max_gram_lib
-from specjax.drafters.lookup.max_gram import max_gram, max_gram_with_successors
+from specjax.drafters.lookup.max_gram import max_gram, max_gram_with_store
 from tests.drafters import once, replay
 from tests.drafters.max_gram_oracle import NGRAM, oracle
 
@@ -57,6 +58,17 @@ def test_worked_examples_of_two_buffers(prompt, text, k, draft):
     assert oracle(text, k, prompt=prompt, successor=SUCCESSOR) == draft
 
 
+def with_successors(table, **options):
+    store = datastore.Datastore(
+        arrays={"successor": table},
+        fingerprint="of a test",
+        vocab_size=len(table),
+        documents=1,
+        tokens=1,
+    )
+    return max_gram_with_store(store, **options)
+
+
 def drafts(drafter, texts, **options):
     made = once.propose(equipped.equip(drafter), texts, **options)
     return [[node.token for node in nodes] for nodes in made]
@@ -88,7 +100,7 @@ def test_a_longest_suffix_bounds_the_search():
 
 def test_successors_end_where_none_is_known():
     table = np.array([1, 2, -1, 3, 0], np.int32)
-    held = max_gram_with_successors(table, max_draft=4)
+    held = with_successors(table, max_draft=4)
     assert drafts(held, [[4], [3], [2]]) == [[0, 1, 2], [3, 3, 3, 3], []]
     assert drafts(max_gram(max_draft=4), [[4]]) == [[]]
 
@@ -103,7 +115,7 @@ def test_room_counts_from_the_text_and_not_from_the_spine():
 
 def test_confidence_grows_with_the_match_and_is_low_behind_a_successor():
     table = np.full(8, 5, np.int32)
-    held = max_gram_with_successors(table, max_draft=4)
+    held = with_successors(table, max_draft=4)
     (nodes,) = once.propose(held, [[1, 2, 3, 1, 2]])
     # "1 2" is 2 long, then 3, 4 and 5 with what was copied on the way.
     expected = [(n - 0.5) / (n + 0.9) for n in (2, 3, 4, 5)]
@@ -113,7 +125,7 @@ def test_confidence_grows_with_the_match_and_is_low_behind_a_successor():
 
 
 TEXTS = st.lists(st.integers(0, 2), min_size=1, max_size=12)
-WITH_TABLE = max_gram_with_successors(np.array([1, -1, 0], np.int32), max_draft=6)
+WITH_TABLE = with_successors(np.array([1, -1, 0], np.int32), max_draft=6)
 
 
 @given(st.lists(TEXTS, min_size=3, max_size=3))
@@ -169,7 +181,7 @@ def test_bad_options(option):
 )
 def test_bad_tables(table, found):
     with pytest.raises(ValueError, match=f"max_gram: successor .*{found}"):
-        max_gram_with_successors(table)
+        with_successors(table)
 
 
 def test_no_text_no_draft():

@@ -13,7 +13,8 @@ from specjax import Engine, drafters, sampling
 from specjax.cli import recipe
 from specjax.decoding import programs
 from specjax.drafters.compose import ouroboros as ouroboros_lib
-from specjax.drafters.compose.ouroboros import build_ouroboros, ouroboros
+from specjax.drafters.compose.ouroboros import ouroboros
+from specjax.drafters.compose.ouroboros_recipe import build_ouroboros
 from specjax.drafters.lookup import table as table_lib
 from specjax.drafters.lookup.lookahead import lookahead
 from specjax.drafters.lookup.phrase_pool import phrase_pool

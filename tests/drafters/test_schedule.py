@@ -83,20 +83,6 @@ def test_vertical_of_a_drafter_that_is_always_right():
     assert schedule.vertical(1.0, 0.3, 4, 2, 0.05, 0.0) == pytest.approx(limit)
 
 
-positions = st.lists(st.tuples(rates, prices), min_size=1, max_size=5)
-
-
-@given(positions, rates, prices)
-def test_the_schedule_rule(before, rate, price):
-    """It is the comparison of two improvements, without working out the second."""
-    given_rates, given_prices = map(list, zip(*before, strict=True))
-    old = schedule.by_position(given_rates, given_prices)
-    new = schedule.by_position([*given_rates, rate], [*given_prices, price])
-    survival = np.prod(given_rates)
-    if abs(new - old) > 1e-9:
-        assert schedule.helps(rate, price, survival, old) == (new > old)
-
-
 @given(st.lists(st.tuples(rates, prices), min_size=2, max_size=3), st.integers(1, 5))
 def test_the_best_row_is_the_best(models, most):
     model_rates, model_prices = map(list, zip(*models, strict=True))
@@ -110,11 +96,12 @@ def test_the_best_row_is_the_best(models, most):
     )
     assert made == pytest.approx(best)
     assert sum(row) <= most
-    # By the rule, no position more would help.
-    survival = np.prod(np.repeat(model_rates, row))
+    # One position more behind all of them would not help either.
     if sum(row) < most:
-        for rate, price in models:
-            assert not schedule.helps(rate, price * (1 + 1e-9), survival, made)
+        kept = [np.repeat(x, row).tolist() for x in (model_rates, model_prices)]
+        for more in models:
+            longer = [[*x, y] for x, y in zip(kept, more, strict=True)]
+            assert schedule.by_position(*longer) <= made + 1e-9
 
 
 def test_early_tokens_go_to_the_better_drafter():

@@ -16,7 +16,7 @@ from specjax.core import contracts
 from specjax.core import history as history_lib
 from specjax.core import tree as tree_lib
 from specjax.drafters.lookup import datastore, match, suffix_array
-from specjax.drafters.lookup.suffix import suffix, suffix_store
+from specjax.drafters.lookup.suffix import suffix, suffix_with_store
 from tests.drafters import replay
 
 CAPACITY = 24
@@ -344,7 +344,7 @@ def store_of(*documents):
 
 
 def stored(store, texts, **options):
-    held = suffix_store(store, **{**SMALL, "min_chance": 0.0, **options})
+    held = suffix_with_store(store, **{**SMALL, "min_chance": 0.0, **options})
     return drafted(held.drafter, texts, params=held.params)
 
 
@@ -391,13 +391,14 @@ def test_a_store_without_texts_changes_nothing():
 
 
 def test_a_store_keeps_its_tokenizer():
-    held = suffix_store(store_of([1, 2]))
+    held = suffix_with_store(store_of([1, 2]))
     assert (held.fingerprint, set(held.params)) == ("abc", {"text", "order"})
 
 
-def test_a_stored_drafter_needs_its_store():
-    with pytest.raises(ValueError, match="suffix_store"):
-        suffix(stored=True).init({"drafter": {}}, 1, 8)
+def test_a_bias_that_no_match_in_the_store_can_make_up_for():
+    with pytest.raises(ValueError, match=r"store_bias must be 0 to .* = 0 with"):
+        stored(store_of([1, 2]), [[1, 2]], max_match=3, min_match=3)
+    assert drafted(suffix(max_match=3, min_match=3), [[1, 2]]) == [[]]
 
 
 @pytest.mark.parametrize(
@@ -414,7 +415,6 @@ def test_a_stored_drafter_needs_its_store():
         {"factor": 0.0},
         {"offset": float("nan")},
         {"store_bias": -1},
-        {"stored": True, "max_match": 3, "min_match": 3},
     ],
 )
 def test_bad_options(options):

@@ -56,35 +56,3 @@ def test_markdown():
     text = table.to_markdown(table.summarise(ROWS))
     assert "| a | x | 11 | 2.00 | 20.0 | 2.00 | 1/1 |" in text
     assert "0/1 (+1 near ties)" in text
-
-
-def _with_costs(entry, **sources):
-    return {
-        **entry,
-        "drafter_mb": 1.5,
-        "propose_ms": 0.5,
-        "observe_ms": 0.25,
-        "drafted_per_source": {name: pair[0] for name, pair in sources.items()},
-        "accepted_per_source": {name: pair[1] for name, pair in sources.items()},
-    }
-
-
-def test_what_a_drafter_itself_costs():
-    found = table.costs(
-        [
-            _with_costs(ROWS[0]),
-            _with_costs(ROWS[1], own=(4, 3), other=(2, 0)),
-            _with_costs(ROWS[2]),
-            _with_costs(ROWS[3], own=(6, 1), other=(1, 1)),
-        ]
-    )
-    assert [cost.drafter for cost in found] == ["none", "x"]
-    assert found[1].sources == {"own": (10, 4), "other": (3, 1)}
-    assert found[1].step_ms == pytest.approx(100)  # 3 s of "none" over 30 calls
-    text = table.costs_to_markdown(found)
-    assert "| x | 1.50 | 0.50 (0.5% of a step) | 0.25 (0.2% of a step) |" in text
-    assert "own 4/10, other 1/3" in text
-
-
-def test_old_results_have_no_costs():
-    assert table.costs(ROWS) == []

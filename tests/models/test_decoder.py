@@ -108,7 +108,7 @@ def step(model, params, token, cache, start):
         num_nodes=jnp.ones((1,), jnp.int32),
     )
     out = model.target.forward(params, tree, cache, start, ())
-    cache = model.target.commit(cache, out.rows, start, tree.num_nodes)
+    cache = model.target.commit(cache, out.rows, None, start, tree.num_nodes)
     return out.hidden[0, 0], cache
 
 
@@ -126,7 +126,7 @@ def sequential(model, params, tokens):
 def scene(name, scanned=False):
     """(model, params, prefixes, tree, cache with both prefixes committed)."""
     config = CONFIGS[name]
-    model = model_lib.Model(config=config, scanned=scanned)
+    model = model_lib.Model(config=config)
     params = params_of(config)
     if scanned:
         params = decoder.stack_layers(params)
@@ -134,8 +134,7 @@ def scene(name, scanned=False):
     prefixes = [random.integers(0, 31, length).tolist() for length in PREFIX]
     tree = make_tree(random)
     caches = [sequential(model, params, prefix)[1] for prefix in prefixes]
-    axis = 1 if scanned else 0
-    cache = jax.tree.map(lambda *rows: jnp.concatenate(rows, axis=axis), *caches)
+    cache = jax.tree.map(lambda *rows: jnp.concatenate(rows, axis=1), *caches)
     return model, params, prefixes, tree, cache
 
 
@@ -166,8 +165,8 @@ def test_scanned_equals_unrolled(name):
     got = forward(model, params, tree, cache, START, (-1, 0, 2))
     np.testing.assert_allclose(got.hidden, wanted.hidden, atol=TOLERANCE)
     np.testing.assert_allclose(got.features, wanted.features, atol=TOLERANCE)
-    np.testing.assert_allclose(got.rows.k, jnp.stack(wanted.rows.k), atol=TOLERANCE)
-    np.testing.assert_allclose(got.rows.v, jnp.stack(wanted.rows.v), atol=TOLERANCE)
+    np.testing.assert_allclose(got.rows.k, wanted.rows.k, atol=TOLERANCE)
+    np.testing.assert_allclose(got.rows.v, wanted.rows.v, atol=TOLERANCE)
 
 
 @pytest.mark.parametrize("scanned", [False, True])
@@ -212,37 +211,34 @@ def test_commit_of_a_branch_goes_on_from_it():
     out = forward(model, params, tree, cache, START)
     path = jnp.asarray([[0, 1, 3, 5], [0, 2, 3, 0]], jnp.int32)
     count = jnp.asarray([4, 3], jnp.int32)
-    rows = model.target.select(out.rows, path)
-    committed = model.target.commit(cache, rows, START, count)
+    committed = model.target.commit(cache, out.rows, path, jnp.asarray(START), count)
     for row in range(2):
         kept = [int(tree.token[row, i]) for i in path[row, : int(count[row])]]
         _, wanted = sequential(model, params, prefixes[row] + kept)
         for got, want in zip(
             jax.tree.leaves(committed), jax.tree.leaves(wanted), strict=True
         ):
-            np.testing.assert_allclose(got[row], want[0], atol=TOLERANCE)
+            np.testing.assert_allclose(got[:, row], want[:, 0], atol=TOLERANCE)
 
 
-@pytest.mark.parametrize("scanned", [False, True])
-def test_commit_drops_what_does_not_fit(scanned):
+def test_commit_drops_what_does_not_fit():
     """3 rows at slot 30 of 32: two are written, none wraps or clamps."""
-    cache = decoder.init_cache(PLAIN, 1, CAPACITY, jnp.float32, scanned)
-    shape = (1, PLAIN.num_kv_heads, 3, PLAIN.head_size)
-    ones = jnp.ones(((PLAIN.num_layers, *shape) if scanned else shape), jnp.float32)
-    rows = jax.tree.map(lambda _: ones, cache)
+    cache = decoder.init_cache(PLAIN, 1, CAPACITY, jnp.float32)
+    shape = (PLAIN.num_layers, 1, PLAIN.num_kv_heads, 3, PLAIN.head_size)
+    rows = jax.tree.map(lambda _: jnp.ones(shape, jnp.float32), cache)
     start, count = jnp.asarray([30], jnp.int32), jnp.asarray([3], jnp.int32)
-    written = decoder.commit(cache, rows, start, count)
+    written = decoder.commit(cache, rows, None, start, count)
     for leaf in jax.tree.leaves(written):
         used = np.asarray(leaf)[..., 0].reshape(-1, CAPACITY)
         np.testing.assert_array_equal(used.any(axis=0), np.arange(CAPACITY) >= 30)
 
 
 def test_commit_of_none_writes_nothing():
-    cache = decoder.init_cache(PLAIN, 1, CAPACITY, jnp.float32, False)
-    shape = (1, PLAIN.num_kv_heads, 2, PLAIN.head_size)
+    cache = decoder.init_cache(PLAIN, 1, CAPACITY, jnp.float32)
+    shape = (PLAIN.num_layers, 1, PLAIN.num_kv_heads, 2, PLAIN.head_size)
     rows = jax.tree.map(lambda _: jnp.ones(shape, jnp.float32), cache)
     zero = jnp.zeros((1,), jnp.int32)
-    for leaf in jax.tree.leaves(decoder.commit(cache, rows, zero, zero)):
+    for leaf in jax.tree.leaves(decoder.commit(cache, rows, None, zero, zero)):
         assert not np.asarray(leaf).any()
 
 
@@ -297,35 +293,24 @@ def test_equal_models_share_one_target():
     assert first.target.max_context == 64
 
 
-@pytest.mark.parametrize("stacked", [False, True])
-@pytest.mark.parametrize("start", [0, 3, 10, 11, 12, 14, 15, 16])
+@pytest.mark.parametrize("write", [decoder.commit, decoder._scatter_rows])
+@pytest.mark.parametrize("start", [0, 3, 11, 12, 15, 16])
 @pytest.mark.parametrize("count", [0, 1, 5])
-def test_one_row_is_committed_as_many_are(stacked, start, count):
-    """A batch of one rewrites a window; it must be what the scatter does."""
+def test_a_path_is_committed(write, start, count):
+    """Row 0 of three rows: what fits of the path, and nothing else changes."""
     slots, length = 16, 5
-    shape = (3,) if stacked else ()
     keys = jax.random.split(jax.random.key(0), 2)
-    buffer = jax.random.normal(keys[0], (*shape, 2, 3, slots, 4))
-    new = jax.random.normal(keys[1], (*shape, 2, 3, length, 4))
-    at = jnp.asarray([start, 2], jnp.int32)
-    number = jnp.asarray([count, 1], jnp.int32)
+    buffer = jax.random.normal(keys[0], (3, 3, 2, slots, 4))
+    new = jax.random.normal(keys[1], (3, 3, 2, length + 3, 4))
+    path = jnp.asarray([[0, 2, 3, 6, 7], [1, 1, 1, 1, 1], [0] * 5], jnp.int32)
+    at, number = jnp.asarray([[start, 2, 9], [count, 1, 0]], jnp.int32)
+    cache, rows = decoder.KVCache(buffer, -buffer), decoder.KVCache(new, -new)
+    done = jax.jit(write)(cache, rows, path, at, number)
 
-    def commit(cache, rows, at, number):
-        done = decoder.commit(
-            decoder.KVCache(cache, cache), decoder.KVCache(rows, rows), at, number
-        )
-        return np.asarray(done.k)
-
-    both = commit(buffer, new, at, number)
-    axis = 1 if stacked else 0
-    alone = commit(
-        jnp.take(buffer, jnp.asarray([0]), axis=axis),
-        jnp.take(new, jnp.asarray([0]), axis=axis),
-        at[:1],
-        number[:1],
-    )
-    np.testing.assert_array_equal(np.take(both, [0], axis=axis), alone)
-    expected = np.array(np.take(buffer, [0], axis=axis))
+    expected = np.array(buffer)
     fits = max(min(count, slots - start), 0)
-    expected[..., start : start + fits, :] = np.take(new, [0], axis=axis)[..., :fits, :]
-    np.testing.assert_array_equal(alone, expected)
+    picked = np.asarray(new)[:, 0][:, :, np.asarray(path[0, :fits])]
+    expected[:, 0, :, start : start + fits] = picked
+    expected[:, 1, :, 2] = new[:, 1, :, 1]
+    np.testing.assert_array_equal(done.k, expected)
+    np.testing.assert_array_equal(done.v, -expected)

@@ -46,7 +46,7 @@ def load_case(name, *, scanned=False, stored=False, folder=GOLDENS):
     )
     with np.load(folder / name / "golden.npz") as golden:
         arrays = dict(golden)
-    return model_lib.Model(config=config, scanned=scanned), params, arrays
+    return model_lib.Model(config=config), params, arrays
 
 
 def load_json(name, folder=GOLDENS):
@@ -86,9 +86,7 @@ def score(model, params, tree, cache, start, commit=True):
     target = model.target
     out = target.forward(params, tree, cache, start, ())
     if commit:
-        slots = jnp.arange(tree.slots, dtype=jnp.int32)[None]
-        rows = target.select(out.rows, slots)
-        cache = target.commit(cache, rows, start, tree.num_trunk)
+        cache = target.commit(cache, out.rows, None, start, tree.num_trunk)
     return target.head(params, out.hidden[0]), cache
 
 

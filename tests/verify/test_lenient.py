@@ -191,7 +191,7 @@ def test_laws_of_a_whole_review(make_view, plant, table, logits_of):
     rule = lenient(lenience)
     outcome = rule.verify(lambda x: x, hidden, tree, view, ready, 2).outcome
     found = lenient_lib.emission_laws(
-        lenience, lambda x: x, hidden, tree, view, outcome, 2
+        lambda x: x, hidden, tree, view, outcome, 2, lenience
     )
     laws = [
         np.asarray(jax.nn.softmax(logits_of(context, VOCAB)))
@@ -214,7 +214,7 @@ def test_laws_follow_the_processors(make_view):
     ready = jnp.ones((1,), jnp.bool_)
     rule = lenient(1000.0)
     outcome = rule.verify(lambda x: x, logits, tree, view, ready, 2).outcome
-    found = lenient_lib.emission_laws(1.5, lambda x: x, logits, tree, view, outcome, 2)
+    found = lenient_lib.emission_laws(lambda x: x, logits, tree, view, outcome, 2, 1.5)
     assert emitted(outcome) == [3, 3]
     penalised = np.where(np.arange(VOCAB) == 3, P * np.exp(-2), P)
     penalised = penalised / penalised.sum()

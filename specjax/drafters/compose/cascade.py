@@ -12,16 +12,12 @@ so no model decodes token by token. ``review`` is ``speculate``: a decoder is a 
 
 import functools
 from collections.abc import Sequence
-from typing import Any
 
-from specjax import checkpoints
 from specjax.core import contracts
-from specjax.drafters import equipped, registry
 from specjax.drafters.compose import schedule
 from specjax.drafters.compose.horizontal import horizontal
 from specjax.drafters.compose.speculate import speculate
-from specjax.drafters.lookup import stored
-from specjax.drafters.lookup.max_gram import max_gram, max_gram_store
+from specjax.drafters.lookup.max_gram import max_gram
 from specjax.drafters.none import none
 from specjax.verify.lenient import check_lenience
 
@@ -55,7 +51,8 @@ def cascade(
     Args:
       levels: n - 1 models of the target's vocabulary, the largest first.
       k: K, n rows of n numbers from 0 up with zeros below the diagonal, by default 15
-        tokens in all for up to two models; ``best_matrix`` finds one.
+        tokens in all for up to two models; ``best_matrix`` finds one by acceptance
+        rates and costs.
       k_mode: "increment", or "cumulative" where an entry counts the tokens of the
         drafters before it too, as the paper writes them.
       lenience: of all reviews but the target's, see ``verify.lenient``.
@@ -175,98 +172,3 @@ def _nest(
         if shape[0][index]
     ]
     return (*nested, last) if shape[0][-1] else tuple(nested)
-
-
-def build_cascade(
-    lm: checkpoints.LanguageModel, options: registry.Options
-) -> equipped.Equipped:
-    """Builds it by name: without models it is Max-Gram alone.
-
-    Args:
-      lm: the target.
-      options: ``layers`` (the target cut to its first layers, 25+15 for two models of
-        which the second is smaller) or ``model`` (name or path of one, a list of them
-        in a recipe file); ``k`` (rows parted by slashes, 5,10/0,10, or lists),
-        ``store`` (a datastore with successors for Max-Gram), ``max_draft`` (of Max-Gram
-        alone, in place of ``k``), and those of ``cascade``.
-
-    Raises:
-      ValueError: an option is unknown or out of range, or some exclude each other.
-    """
-    given = dict(options)
-    smalls = _models(lm, given.pop("layers", None), given.pop("model", None))
-    k, last, tokenizer = _parse(given.pop("k", None)), {}, None
-    if "store" in given:
-        store, given = stored.open_store("cascade", lm, given)
-        tokenizer, last = store.fingerprint, max_gram_store(store).params
-    if "max_draft" in given:
-        if smalls or k is not None:
-            raise ValueError(
-                "drafter 'cascade': max_draft is for Max-Gram alone; with models or k "
-                "the matrix k says how much each drafter drafts"
-            )
-    most = registry.as_type("cascade", "max_draft", given.pop("max_draft", 10), int)
-    chosen = registry.convert("cascade", cascade, given)
-    if k is None and not smalls:
-        if most < 1:
-            raise ValueError(f"cascade: max_draft must be at least 1, got {most}")
-        k = ((most,),)
-    drafter = cascade([small.model.target for small in smalls], k=k, **chosen)
-    mode = chosen.get("k_mode", "increment")
-    weights = [small.params for small in smalls]
-    return equipped.Equipped(
-        drafter=drafter,
-        params=nested_params(weights, k=k, k_mode=mode, last=last),
-        fingerprint=smalls[0].fingerprint if smalls else tokenizer,
-        label="cascade",
-        vocab_size=smalls[0].model.config.vocab_size if smalls else None,
-    )
-
-
-def _models(
-    lm: checkpoints.LanguageModel, layers: Any, paths: Any
-) -> list[checkpoints.LanguageModel]:
-    """The models of a recipe, the largest first.
-
-    Raises:
-      ValueError: both are given, the layers do not fall, or the models speak other
-        tokens than the target.
-    """
-    if layers is not None and paths is not None:
-        raise ValueError(
-            "drafter 'cascade': give layers (the target cut to its first layers) or "
-            "model (names or paths) or neither, not both"
-        )
-    if layers is not None:
-        counts = registry.as_type("cascade", "layers", layers, tuple)
-        if list(counts) != sorted(set(counts), reverse=True):
-            raise ValueError(
-                f"drafter 'cascade': layers must fall, as in 25+15, got {layers!r}"
-            )
-        return [checkpoints.truncate(lm, count) for count in counts]
-    names = [] if paths is None else [paths] if isinstance(paths, str) else list(paths)
-    smalls = [checkpoints.load(name, dtype=lm.model.dtype) for name in names]
-    for small in smalls:
-        if small.fingerprint != lm.fingerprint:
-            raise ValueError(
-                f"drafter 'cascade': model {small.name} has another tokenizer than "
-                f"{lm.name}"
-            )
-    return smalls
-
-
-def _parse(k: Any) -> schedule.Matrix | None:
-    """The matrix out of text, rows parted by slashes, or out of lists."""
-    if k is None:
-        return None
-    try:
-        if not isinstance(k, str):
-            return tuple(tuple(row) for row in k)
-        return tuple(
-            tuple(int(entry) for entry in row.split(",")) for row in k.split("/")
-        )
-    except (TypeError, ValueError):
-        raise ValueError(
-            "drafter 'cascade': k must be rows of integers, 5,10/0,10 or lists in a "
-            f"recipe file, got {k!r}"
-        ) from None

@@ -53,7 +53,7 @@ def lawful(lenience: float) -> contracts.Verifier:
     def verify(head, hidden, tree, view, ready, depth):
         verdict = rule.verify(head, hidden, tree, view, ready, depth)
         laws = lenient_lib.emission_laws(
-            lenience, head, hidden, tree, view, verdict.outcome, depth
+            head, hidden, tree, view, verdict.outcome, depth, lenience
         )
         fields = dataclasses.fields(outcome_lib.Outcome)
         found = {field.name: getattr(verdict.outcome, field.name) for field in fields}

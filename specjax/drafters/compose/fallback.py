@@ -28,9 +28,6 @@ def fallback(*children: contracts.Drafter) -> contracts.Drafter:
     family.check("fallback", children, least=2)
     bounds = [child.bounds for child in children]
 
-    def init(params, rows, capacity):
-        return family.init(children, params, rows, capacity)
-
     def propose(params, states, view, tree):
         before, kept = tree.num_nodes, []
         for index in range(len(children)):
@@ -42,18 +39,9 @@ def fallback(*children: contracts.Drafter) -> contracts.Drafter:
             kept.append(state)
         return tree, tuple(kept)
 
-    def observe(params, states, view, tree, outcome):
-        return family.observe(children, params, states, view, tree, outcome)
-
-    return contracts.Drafter(
-        init=init,
-        propose=propose,
-        observe=observe,
-        bounds=contracts.Bounds(
-            nodes=max(bound.nodes for bound in bounds),
-            depth=max(bound.depth for bound in bounds),
-            branching=max(bound.branching for bound in bounds),
-        ),
-        needs=family.needs(children),
-        sources=family.sources(children),
+    limits = contracts.Bounds(
+        nodes=max(bound.nodes for bound in bounds),
+        depth=max(bound.depth for bound in bounds),
+        branching=max(bound.branching for bound in bounds),
     )
+    return family.drafter(children, propose, limits)

@@ -6,7 +6,7 @@ needs, and shows each child only its own part of it.
 """
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import jax.numpy as jnp
 
@@ -15,6 +15,40 @@ from specjax.core import outcome as outcome_lib
 from specjax.core import tree as tree_lib
 
 Children = tuple[contracts.Drafter, ...]
+States = tuple[contracts.DrafterState, ...]
+
+
+def drafter(
+    children: Children,
+    propose: Callable[..., tuple[tree_lib.TokenTree, contracts.DrafterState]],
+    bounds: contracts.Bounds,
+    *,
+    laws: bool = True,
+) -> contracts.Drafter:
+    """Several drafters as one, whose children all observe every round.
+
+    Args:
+      children: the drafters.
+      propose: (params, states, view, tree) -> (tree, states).
+      bounds: of what it appends.
+      laws: False where it drops the laws that children hand on.
+    """
+    wanted = needs(children)
+
+    def init_all(params, rows, capacity):
+        return init(children, params, rows, capacity)
+
+    def observe_all(params, states, view, tree, outcome):
+        return observe(children, params, states, view, tree, outcome)
+
+    return contracts.Drafter(
+        init=init_all,
+        propose=propose,
+        observe=observe_all,
+        bounds=bounds,
+        needs=wanted if laws else wanted._replace(laws=False),
+        sources=sources(children),
+    )
 
 
 def sources(children: Sequence[contracts.Drafter]) -> tuple[contracts.Source, ...]:
@@ -45,7 +79,7 @@ def params_of(params: contracts.Params, index: int) -> contracts.Params:
 
 def init(
     children: Children, params: contracts.Params, rows: int, capacity: int
-) -> tuple[contracts.DrafterState, ...]:
+) -> States:
     """The children's states."""
     return tuple(
         child.init(params_of(params, index), rows, capacity)
@@ -75,11 +109,11 @@ def propose(
 def observe(
     children: Children,
     params: contracts.Params,
-    states: tuple[contracts.DrafterState, ...],
+    states: States,
     view: contracts.View,
     tree: tree_lib.TokenTree,
     outcome: outcome_lib.Outcome,
-) -> tuple[contracts.DrafterState, ...]:
+) -> States:
     """Shows a round to all children, the tags of each counting from 0 again."""
     layers = needs(children).features
     return tuple(

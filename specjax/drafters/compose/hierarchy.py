@@ -17,7 +17,7 @@ import jax.numpy as jnp
 from specjax.core import contracts
 from specjax.core import tree as tree_lib
 from specjax.core import union as union_lib
-from specjax.drafters import equipped
+from specjax.drafters import checks, equipped
 from specjax.drafters.compose import family
 
 
@@ -60,9 +60,6 @@ def hierarchy(
     total = sum(bound.nodes for bound in bounds)
     nodes = min(max_nodes or quota * depth, total)
 
-    def init(params, rows, capacity):
-        return family.init(children, params, rows, capacity)
-
     def propose(params, states, view, tree):
         united, kept = tree, []
         for index, child in enumerate(children):
@@ -83,21 +80,12 @@ def hierarchy(
             kept.append(state)
         return united, tuple(kept)
 
-    def observe(params, states, view, tree, outcome):
-        return family.observe(children, params, states, view, tree, outcome)
-
-    return contracts.Drafter(
-        init=init,
-        propose=propose,
-        observe=observe,
-        bounds=contracts.Bounds(
-            nodes=nodes,
-            depth=depth,
-            branching=min(quota, sum(bound.branching for bound in bounds)),
-        ),
-        needs=family.needs(children)._replace(laws=False),
-        sources=family.sources(children),
+    limits = contracts.Bounds(
+        nodes=nodes,
+        depth=depth,
+        branching=min(quota, sum(bound.branching for bound in bounds)),
     )
+    return family.drafter(children, propose, limits, laws=False)
 
 
 class _Free(NamedTuple):
@@ -222,8 +210,7 @@ def _ahead(among: jax.Array, key: jax.Array) -> jax.Array:
 
 
 def _check(quota: int, max_nodes: int) -> None:
-    if quota < 1:
-        raise ValueError(f"hierarchy: quota must be at least 1, got {quota}")
+    checks.at_least("hierarchy", 1, quota=quota)
     if max_nodes < 0:
         raise ValueError(
             "hierarchy: max_nodes must be at least 1, or 0 for quota times the longest "

@@ -66,9 +66,6 @@ def horizontal(
         _numbered(child, calls) for child, calls in zip(children, goals, strict=True)
     )
 
-    def init(params, rows, capacity):
-        return family.init(numbered, params, rows, capacity)
-
     def propose(params, states, view, tree):
         start, kept = _start(tree), []
         for index, goal in enumerate(goals):
@@ -82,17 +79,8 @@ def horizontal(
             kept.append(state)
         return tree, tuple(kept)
 
-    def observe(params, states, view, tree, outcome):
-        return family.observe(numbered, params, states, view, tree, outcome)
-
-    return contracts.Drafter(
-        init=init,
-        propose=propose,
-        observe=observe,
-        bounds=_bounds(children, goals, trim),
-        needs=family.needs(children)._replace(laws=False),
-        sources=family.sources(numbered),
-    )
+    limits = _bounds(children, goals, trim)
+    return family.drafter(numbered, propose, limits, laws=False)
 
 
 def _check(children: family.Children, tokens: tuple[int, ...]) -> None:

@@ -3,7 +3,7 @@
 from specjax.core import contracts
 from specjax.core import tree as tree_lib
 from specjax.core import union as union_lib
-from specjax.drafters import equipped
+from specjax.drafters import checks, equipped
 from specjax.drafters.compose import family
 
 
@@ -27,14 +27,10 @@ def merge(*children: contracts.Drafter, budget: int = 16) -> contracts.Drafter:
     product of confidences.
     """
     family.check("merge", children, least=2)
-    if budget < 1:
-        raise ValueError(f"merge: budget must be at least 1, got {budget}")
+    checks.at_least("merge", 1, budget=budget)
     bounds = [child.bounds for child in children]
     total = sum(bound.nodes for bound in bounds)
     nodes = min(budget, total)
-
-    def init(params, rows, capacity):
-        return family.init(children, params, rows, capacity)
 
     def propose(params, states, view, tree):
         wide = tree_lib.widen(tree, tree.slots + total)
@@ -49,18 +45,9 @@ def merge(*children: contracts.Drafter, budget: int = 16) -> contracts.Drafter:
         united = union_lib.keep_likeliest(united, budget, tree.num_nodes)
         return tree_lib.cut(united, tree.slots), tuple(kept)
 
-    def observe(params, states, view, tree, outcome):
-        return family.observe(children, params, states, view, tree, outcome)
-
-    return contracts.Drafter(
-        init=init,
-        propose=propose,
-        observe=observe,
-        bounds=contracts.Bounds(
-            nodes=nodes,
-            depth=min(nodes, max(bound.depth for bound in bounds)),
-            branching=min(nodes, sum(bound.branching for bound in bounds)),
-        ),
-        needs=family.needs(children)._replace(laws=False),
-        sources=family.sources(children),
+    limits = contracts.Bounds(
+        nodes=nodes,
+        depth=min(nodes, max(bound.depth for bound in bounds)),
+        branching=min(nodes, sum(bound.branching for bound in bounds)),
     )
+    return family.drafter(children, propose, limits, laws=False)

@@ -12,6 +12,8 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from specjax.drafters import checks
+
 Matrix = tuple[tuple[int, ...], ...]
 MODES = ("increment", "cumulative")
 
@@ -79,20 +81,6 @@ def horizontal(
     """Improvement by ``tokens[i]`` tokens of drafter i, one behind the other."""
     each = [np.repeat(values, tokens).tolist() for values in (acceptances, costs)]
     return by_position(*each)
-
-
-def helps(acceptance: float, cost: float, survival: float, improvement: float) -> bool:
-    """Whether one more position behind all others makes a draft better.
-
-    So it does iff ``survival * a > c * improvement``: it must add more tokens for its
-    time than the whole cycle makes.
-
-    Args:
-      acceptance, cost: of the new position.
-      survival: product of all acceptances before it.
-      improvement: without it.
-    """
-    return survival * acceptance > cost * improvement
 
 
 def best_row(
@@ -188,8 +176,7 @@ def check_mode(k_mode: str) -> None:
     Raises:
       ValueError: it is not one of MODES.
     """
-    if k_mode not in MODES:
-        raise ValueError(f"cascade: k_mode must be one of {MODES}, got {k_mode!r}")
+    checks.one_of("cascade", "k_mode", k_mode, MODES)
 
 
 def _differences(row: list[int], diagonal: int) -> list[int]:
@@ -220,5 +207,4 @@ def _check_rates(name: str, acceptances, costs, max_draft: int) -> None:
         raise ValueError(f"{name}: acceptances must be in [0, 1], got {acceptances}")
     if not all(cost >= 0 for cost in costs):
         raise ValueError(f"{name}: costs must be at least 0, got {costs}")
-    if max_draft < 0:
-        raise ValueError(f"{name}: max_draft must be at least 0, got {max_draft}")
+    checks.at_least(name, 0, max_draft=max_draft)

@@ -1,64 +1,20 @@
-"""A decoder is a drafter: a second model decodes ahead, itself speculating.
-
-The inner decoder runs the same round as the outer one, over a cache of its own.
-Its state is a memo of the history: before it drafts it is cut back to the common
-prefix with what was really committed, and whatever it lacks it takes in as trunk.
-"""
+"""A decoder is a drafter: a second model decodes ahead, itself speculating."""
 
 import dataclasses
 import functools
-from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from specjax.core import contracts, noise
-from specjax.core import history as history_lib
-from specjax.core import processors as processors_lib
 from specjax.core import round as round_lib
-from specjax.core import sampling as sampling_lib
-from specjax.core import stats as stats_lib
 from specjax.core import tree as tree_lib
+from specjax.drafters import checks
 from specjax.drafters.compose import emission
-from specjax.drafters.none import none
-from specjax.verify.exact import exact
-from specjax.verify.lenient import check_lenience, lenient
+from specjax.drafters.compose import inner as inner_lib
+from specjax.verify.lenient import check_lenience
 
-_WIDTHS = (1, 2, 8)  # ladder of the inner decoder
-_PROMPT_WIDTHS = (64,)
 _LEAST = 1e-6  # of a confidence
-
-
-@jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
-class SpeculateState:
-    """What the inner decoder remembers.
-
-    Attributes:
-      history: tokens that it has seen, its own drafts included.
-      cache: its target's cache.
-      num_cached: i32[B], leading tokens of ``history`` in the cache.
-      drafter: state of its own drafter.
-    """
-
-    history: history_lib.History
-    cache: contracts.Cache
-    num_cached: jax.Array  # i32[B]
-    drafter: contracts.DrafterState
-
-
-class _Ahead(NamedTuple):
-    """Where the inner decoder begins, and how far it may go.
-
-    Attributes:
-      text: history and spine.
-      processors: at the end of the text.
-      wanted: i32[B], tokens to draft, 0 in idle rows.
-    """
-
-    text: history_lib.History
-    processors: processors_lib.ProcessorState
-    wanted: jax.Array
 
 
 @functools.cache
@@ -100,142 +56,92 @@ def speculate(
     of Cascade Speculative Drafting (Chen et al. 2023), which knows lenient reviews at
     temperature 0 alone.
     """
-    if max_draft < 1:
-        raise ValueError(f"speculate: max_draft must be at least 1, got {max_draft}")
+    checks.at_least("speculate", 1, max_draft=max_draft)
     check_lenience("speculate", lenience)
-    inner = none() if drafter is None else drafter
-    if once:
-        max_draft = min(max_draft, inner.bounds.depth + 1)
-    if laws:
-        rule, decoding = emission.lawful(lenience), emission.recorded(inner)
-    else:
-        rule = exact() if lenience == 1 else lenient(lenience, coupled=True)
-        decoding = inner
-    parts = round_lib.Parts(model, decoding, rule)
-    prompt_parts = round_lib.Parts(model, inner, exact())
-    decode_plan = round_lib.decode_plan(inner, _WIDTHS, trunk=max(_WIDTHS))
-    prompt_plan = round_lib.prompt_plan(_PROMPT_WIDTHS)
-    rungs = len(decode_plan.widths)
-
-    def inner_params(params):
-        own = params["drafter"]
-        return {"target": own["model"], "drafter": own["drafter"]}
+    inner = inner_lib.make(
+        model,
+        drafter,
+        max_draft=max_draft,
+        lenience=lenience,
+        laws=laws,
+        once=once,
+    )
+    most = inner.max_draft
 
     def init(params, rows, capacity):
-        return SpeculateState(
-            history=history_lib.empty(rows, capacity),
-            cache=model.init(rows, capacity),
-            num_cached=jnp.zeros((rows,), jnp.int32),
-            drafter=inner.init(inner_params(params), rows, capacity),
-        )
+        return inner_lib.init(inner, params, rows, capacity)
 
     def propose(params, state, view, tree):
-        ahead = _look_ahead(model, view, tree, max_draft)
-        start = ahead.text.length
-        sampling = dataclasses.replace(
-            view.sampling, max_new_tokens=ahead.processors.num_emitted + ahead.wanted
-        )
-        if laws:
-            key = noise.lane(view.sampling.key, noise.LANE_DRAFT, view.rounds)
-            sampling = dataclasses.replace(sampling, key=key)
-            state = _begin_record(model, state, view, start, max_draft)
-
-        def step(run):
-            run = round_lib.run(parts, decode_plan, inner_params(params), run, sampling)
-            done = once & (run.history.length > start)
-            finish = jnp.where(done, round_lib.STOPPED, run.finish)
-            return dataclasses.replace(run, finish=finish.astype(jnp.int32))
-
-        run = jax.lax.while_loop(
-            lambda run: jnp.any(run.finish == round_lib.RUNNING),
-            step,
-            # The last token is scored again: a row that lacks none is never ready.
-            _follow(parts, rungs, state, view, ahead, start - 1),
-        )
-        at = start[:, None] + jnp.arange(max_draft, dtype=jnp.int32)[None]
-        at = jnp.minimum(at, run.history.tokens.shape[1] - 1)
-        chance = jnp.exp(jnp.take_along_axis(run.log_prob, at, axis=1))
-        tree = tree_lib.append_chain(
-            tree,
-            token=jnp.take_along_axis(run.history.tokens, at, axis=1),
-            count=run.history.length - start,
-            confidence=jnp.clip(chance, _LEAST, 1.0),
-            anchor=tree_lib.spine_end(tree),
-            law=jnp.arange(max_draft, dtype=jnp.int32) if laws else None,
-            laws=run.drafter.laws if laws else None,
-        )
-        return tree, _remember(run, run.drafter.child if laws else run.drafter)
+        return _draft(inner, params, state, view, tree)
 
     def observe(params, state, view, tree, outcome):
         """Takes prompts in; decode rounds are left to the next ``propose``."""
         del tree, outcome
-        if view.decoding:
-            return state
-        text = view.history
-        ahead = _Ahead(text, view.processors, jnp.ones_like(text.length))
-        run = _follow(prompt_parts, rungs, state, view, ahead, text.length)
-        silent = dataclasses.replace(
-            view.sampling, max_new_tokens=jnp.zeros_like(view.sampling.max_new_tokens)
-        )
-        run = jax.lax.while_loop(
-            # The last token may wait: it is in the trunk of the first draft anyway.
-            lambda run: jnp.any(run.num_cached < run.history.length - 1),
-            lambda run: round_lib.run(
-                prompt_parts, prompt_plan, inner_params(params), run, silent
-            ),
-            run,
-        )
-        return _remember(run, run.drafter)
+        return state if view.decoding else inner_lib.read(inner, params, state, view)
 
     return contracts.Drafter(
         init=init,
         propose=propose,
         observe=observe,
-        bounds=contracts.Bounds(nodes=max_draft, depth=max_draft, branching=1),
+        bounds=contracts.Bounds(nodes=most, depth=most, branching=1),
         needs=contracts.Needs(laws=laws),
-        sources=(contracts.Source(name, max_draft),),
+        sources=(contracts.Source(name, most),),
     )
 
 
-def _look_ahead(
-    model: contracts.Target,
+def _draft(
+    inner: inner_lib.Decoder,
+    params: contracts.Params,
+    state: inner_lib.InnerState,
     view: contracts.View,
     tree: tree_lib.TokenTree,
-    max_draft: int,
-) -> _Ahead:
-    """The text with the spine, and how many tokens are wanted behind it.
-
-    Rows are idle that have no room, whose spine ends in a stop id, or whose text is as
-    long as the model can read.
-    """
-    spine, count = tree_lib.spine_tokens(tree)
-    count = jnp.minimum(count, view.room)  # What is deeper is of no use.
-    text = history_lib.append(view.history, spine, count)
-    at = jnp.maximum(count - 1, 0)[:, None]
-    last = jnp.take_along_axis(spine, at, axis=1)[:, 0]
-    ended = (count > 0) & sampling_lib.is_stop(view.sampling, last)
-    wanted = jnp.minimum(view.room - 1 - count, model.max_context - text.length)
-    wanted = jnp.where(ended | (text.length == 0), 0, jnp.clip(wanted, 0, max_draft))
-
-    def advance(carry):
-        step, processors = carry
-        here = jnp.take_along_axis(spine, jnp.full_like(at, step), axis=1)[:, 0]
-        processors = processors_lib.advance(
-            processors, view.sampling, here, step < count
-        )
-        return step + 1, processors
-
-    _, processors = jax.lax.while_loop(
-        lambda carry: jnp.any(carry[0] < count),
-        advance,
-        (jnp.int32(0), view.processors),
+) -> tuple[tree_lib.TokenTree, inner_lib.InnerState]:
+    """The tree with what the inner decoder says next, and what it remembers then."""
+    ahead = inner_lib.look_ahead(inner.model, view, tree, inner.max_draft)
+    start = ahead.text.length
+    sampling = dataclasses.replace(
+        view.sampling, max_new_tokens=ahead.processors.num_emitted + ahead.wanted
     )
-    return _Ahead(text, processors, wanted)
+    if inner.laws:
+        key = noise.lane(view.sampling.key, noise.LANE_DRAFT, view.rounds)
+        sampling = dataclasses.replace(sampling, key=key)
+        state = _begin_record(inner, state, view, start)
+    # The last token is scored again: a row that lacks none is never ready.
+    run = inner_lib.follow(inner, inner.parts, state, view, ahead, start - 1)
+    run = inner_lib.decode(inner, params, run, sampling, start)
+    tree = _append(inner, tree, run, start)
+    return tree, inner_lib.remember(
+        run, run.drafter.child if inner.laws else run.drafter
+    )
 
 
-def _begin_record(model, state: SpeculateState, view, start, max_draft: int):
+def _append(
+    inner: inner_lib.Decoder,
+    tree: tree_lib.TokenTree,
+    run: round_lib.State,
+    start: jax.Array,
+) -> tree_lib.TokenTree:
+    """Appends the tokens from position ``start`` i32[B] on, with their laws if kept."""
+    link = jnp.arange(inner.max_draft, dtype=jnp.int32)
+    at = start[:, None] + link[None]
+    at = jnp.minimum(at, run.history.tokens.shape[1] - 1)
+    chance = jnp.exp(jnp.take_along_axis(run.log_prob, at, axis=1))
+    return tree_lib.append_chain(
+        tree,
+        token=jnp.take_along_axis(run.history.tokens, at, axis=1),
+        count=run.history.length - start,
+        confidence=jnp.clip(chance, _LEAST, 1.0),
+        anchor=tree_lib.spine_end(tree),
+        law=link if inner.laws else None,
+        laws=run.drafter.laws if inner.laws else None,
+    )
+
+
+def _begin_record(
+    inner: inner_lib.Decoder, state: inner_lib.InnerState, view, start
+) -> inner_lib.InnerState:
     """The state with room for the laws of what will be drafted."""
-    shape = (start.shape[0], max_draft, model.vocab_size)
+    shape = (start.shape[0], inner.max_draft, inner.model.vocab_size)
     record = emission.Record(
         child=state.drafter,
         key=view.sampling.key,
@@ -243,44 +149,3 @@ def _begin_record(model, state: SpeculateState, view, start, max_draft: int):
         laws=jnp.zeros(shape, jnp.float32),
     )
     return dataclasses.replace(state, drafter=record)
-
-
-def _follow(
-    parts: round_lib.Parts,
-    rungs: int,
-    state: SpeculateState,
-    view: contracts.View,
-    ahead: _Ahead,
-    most: jax.Array,
-) -> round_lib.State:
-    """The inner decoder at the end of a text, cut back to what that confirms.
-
-    Rows of which nothing is wanted are idle; no row keeps more than ``most`` i32[B]
-    tokens in its cache.
-    """
-    text = ahead.text
-    known = history_lib.common_prefix(state.history, text)
-    num_cached = jnp.minimum(state.num_cached, jnp.minimum(known, most))
-    num_cached = jnp.maximum(num_cached, 0)
-    rows, slots = text.tokens.shape
-    idle = ahead.wanted <= 0
-    return round_lib.State(
-        history=text,
-        cache=parts.target.rewind(state.cache, num_cached),
-        num_cached=num_cached,
-        drafter=state.drafter,
-        processors=ahead.processors,
-        log_prob=jnp.zeros((rows, slots), jnp.float32),
-        rounds=view.rounds,
-        finish=jnp.where(idle, round_lib.STOPPED, round_lib.RUNNING).astype(jnp.int32),
-        stats=stats_lib.zeros(rows, parts.drafter, rungs),
-    )
-
-
-def _remember(run: round_lib.State, drafter) -> SpeculateState:
-    return SpeculateState(
-        history=run.history,
-        cache=run.cache,
-        num_cached=run.num_cached,
-        drafter=drafter,
-    )

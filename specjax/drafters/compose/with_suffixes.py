@@ -34,26 +34,13 @@ def with_suffixes(
     check_chance("with_suffixes", min_chance)
     children = (drafter, pool)
 
-    def init(params, rows, capacity):
-        return family.init(children, params, rows, capacity)
-
     def propose(params, states, view, tree):
         tree, first = family.propose(children, 0, params, states[0], view, tree)
         asked = only_likely(view, tree, min_chance)
         tree, second = family.propose(children, 1, params, states[1], asked, tree)
         return tree, (first, second)
 
-    def observe(params, states, view, tree, outcome):
-        return family.observe(children, params, states, view, tree, outcome)
-
-    return contracts.Drafter(
-        init=init,
-        propose=propose,
-        observe=observe,
-        bounds=bounds(drafter, pool),
-        needs=family.needs(children),
-        sources=family.sources(children),
-    )
+    return family.drafter(children, propose, bounds(drafter, pool))
 
 
 def bounds(drafter: contracts.Drafter, pool: contracts.Drafter) -> contracts.Bounds:

@@ -20,6 +20,7 @@ from specjax.core import contracts
 from specjax.core import history as history_lib
 from specjax.core import outcome as outcome_lib
 from specjax.core import tree as tree_lib
+from specjax.drafters import checks
 from specjax.drafters.lookup import match, phrases, windows
 from specjax.drafters.lookup import table as table_lib
 
@@ -45,6 +46,8 @@ def context_ngrams(
     key_tokens: int = 1,
     max_phrases: int = 7,
     buckets: int = 4096,
+    evict: str = "oldest",
+    order: str = "newest",
     compat: bool = False,
 ) -> contracts.Drafter:
     """Drafts the phrases that followed the last tokens earlier in the text.
@@ -62,9 +65,13 @@ def context_ngrams(
       max_phrases: phrases that are kept of a key, and drafted a round.
       buckets: of the table, a power of two; a bucket holds the phrases of one key.
         With more distinct keys in the text than that, old ones are given up.
-      compat: as the reference does it: the oldest phrases are drafted first, and of
-        the n-grams that end at the m + 1 new tokens of a round neither the first nor
-        the last is stored, the others from the last to the first.
+      evict: which phrase a key with ``max_phrases`` of them gives up: the "oldest", or
+        the "rarest", of equally rare ones the oldest.
+      order: which phrases of a key go first: the "newest", or the "commonest", of
+        equally common ones the newest.
+      compat: as the reference does it: phrases are drafted in the opposite order, the
+        oldest first, and of the n-grams that end at the m + 1 new tokens of a round
+        neither the first nor the last is stored, the others from the last to the first.
 
     Raises:
       ValueError: an option is out of range.
@@ -72,7 +79,9 @@ def context_ngrams(
     Source: Hierarchy Drafting (Cho et al. 2025), its context-dependent database. Its
     Jacobi window is left out: ``lookahead`` has one.
     """
-    _check(vocab_size, ngram, key_tokens, max_phrases, buckets)
+    _check_sizes(vocab_size, ngram, key_tokens, max_phrases, buckets)
+    checks.one_of("context_ngrams", "evict", evict, table_lib.EVICTIONS)
+    checks.one_of("context_ngrams", "order", order, table_lib.ORDERS)
     length = ngram - 1
     nodes = max_phrases * length
 
@@ -92,24 +101,18 @@ def context_ngrams(
         del params
         text = history_lib.append(view.history, *tree_lib.spine_tokens(tree))
         last = windows.last_tokens(text.tokens, text.length, key_tokens)
-        drafts = jax.vmap(functools.partial(_known, count=max_phrases, compat=compat))
-        tree = _append(tree, view, *drafts(state.table, last), vocab_size=vocab_size)
+        known = functools.partial(
+            _known, count=max_phrases, order=order, backward=compat
+        )
+        drafts = jax.vmap(known)(state.table, last)
+        tree = _append(tree, view, *drafts, vocab_size=vocab_size)
         return tree, state
 
     def observe(params, state, view, tree, outcome):
         del params
-        items = []
-        for size in range(1, key_tokens + 1):
-            window, new = windows.new_windows(view, outcome, size + length)
-            if compat:
-                window, new = _as_reference(window, new, tree, outcome)
-            pad = ((0, 0), (0, 0), (key_tokens - size, 0))
-            key = jnp.pad(window[:, :, :size], pad, constant_values=table_lib.NO_TOKEN)
-            items.append((key, window[:, :, size:], new))
-        joined = [jnp.concatenate(parts, axis=1) for parts in zip(*items, strict=True)]
-        return ContextNgramsState(
-            table=jax.vmap(table_lib.insert)(state.table, *joined)
-        )
+        new = _new(view, tree, outcome, key_tokens, length, compat)
+        insert = jax.vmap(functools.partial(table_lib.insert, evict=evict))
+        return ContextNgramsState(table=insert(state.table, *new))
 
     return contracts.Drafter(
         init=init,
@@ -122,7 +125,7 @@ def context_ngrams(
 
 
 def _known(
-    table: table_lib.Table, last: jax.Array, *, count: int, compat: bool
+    table: table_lib.Table, last: jax.Array, *, count: int, order: str, backward: bool
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
     """The phrases to draft after some tokens, without repeats; unbatched.
 
@@ -130,7 +133,8 @@ def _known(
       table: the row's.
       last: i32[K], the last tokens.
       count: G, most phrases.
-      compat: whether the oldest of a key go first.
+      order: which of a key go first, see ``table.read``.
+      backward: whether the others do.
 
     Returns:
       (i32[G, W] phrases, i32[G] tokens of the key of each, i32[] how many there are).
@@ -140,8 +144,8 @@ def _known(
     for size in range(widest, 0, -1):
         inside = jnp.arange(widest, dtype=jnp.int32) >= widest - size
         key = jnp.where(inside, last, table_lib.NO_TOKEN)
-        phrase, live = table_lib.read(table, key, count)
-        if compat:
+        phrase, live = table_lib.read(table, key, count, order=order)
+        if backward:
             phrase, live = phrase[::-1], live[::-1]
         found.append((phrase, live))
         sizes.append(jnp.full((count,), size, jnp.int32))
@@ -195,6 +199,30 @@ def _append(
     )
 
 
+def _new(
+    view: contracts.View,
+    tree: tree_lib.TokenTree,
+    outcome: outcome_lib.Outcome,
+    key_tokens: int,
+    length: int,
+    compat: bool,
+) -> list[jax.Array]:
+    """N-grams that a round made known, those of shorter keys first.
+
+    Returns:
+      Keys i32[B, M, K], phrases i32[B, M, W] and bool[B, M], which of them count.
+    """
+    items = []
+    for size in range(1, key_tokens + 1):
+        window, new = windows.new_windows(view, outcome, size + length)
+        if compat:
+            window, new = _as_reference(window, new, tree, outcome)
+        pad = ((0, 0), (0, 0), (key_tokens - size, 0))
+        key = jnp.pad(window[:, :, :size], pad, constant_values=table_lib.NO_TOKEN)
+        items.append((key, window[:, :, size:], new))
+    return [jnp.concatenate(parts, axis=1) for parts in zip(*items, strict=True)]
+
+
 def _as_reference(
     window: jax.Array,
     new: jax.Array,
@@ -224,20 +252,11 @@ def _as_reference(
     return jnp.take_along_axis(window, at[:, :, None], axis=1), new
 
 
-def _check(vocab_size, ngram, key_tokens, max_phrases, buckets) -> None:
-    smallest = {"ngram": 2, "key_tokens": 1, "max_phrases": 1, "vocab_size": 0}
-    given = {
-        "ngram": ngram,
-        "key_tokens": key_tokens,
-        "max_phrases": max_phrases,
-        "vocab_size": vocab_size,
-    }
-    for name, least in smallest.items():
-        if given[name] < least:
-            raise ValueError(
-                f"context_ngrams: {name} must be at least {least}, got {given[name]}"
-            )
-    if buckets < table_lib.PROBES or buckets & (buckets - 1):
+def _check_sizes(vocab_size, ngram, key_tokens, max_phrases, buckets) -> None:
+    checks.at_least("context_ngrams", 0, vocab_size=vocab_size)
+    checks.at_least("context_ngrams", 2, ngram=ngram)
+    checks.at_least("context_ngrams", 1, key_tokens=key_tokens, max_phrases=max_phrases)
+    if not table_lib.may_hash(buckets):
         raise ValueError(
             "context_ngrams: buckets must be a power of two of at least "
             f"{table_lib.PROBES}, got {buckets}"

@@ -18,9 +18,10 @@ import jax.numpy as jnp
 from specjax.core import contracts
 from specjax.core import history as history_lib
 from specjax.core import tree as tree_lib
-from specjax.drafters import equipped
+from specjax.drafters import checks, equipped
 from specjax.drafters.lookup import datastore as datastore_lib
 from specjax.drafters.lookup import suffix_array, windows
+from specjax.drafters.stateless import stateless
 
 _MOST_KEYS = 2**31 - 1
 _EXACT_IN_FLOAT = 2**24
@@ -91,14 +92,10 @@ def corpus_drafter(
     _check(min_suffix, max_suffix, max_hits, max_draft, max_nodes)
     nodes = min(max_nodes, max_hits * max_draft)
 
-    def init(params, rows, capacity):
-        del params, rows, capacity
-        return ()
-
-    def propose(params, state, view, tree):
+    def propose(params, view, tree):
         text, order = params["drafter"]["text"], params["drafter"]["order"]
         if text.shape[0] == 0:
-            return tree, state
+            return tree
         known = history_lib.append(view.history, *tree_lib.spine_tokens(tree))
         suffix = windows.last_tokens(known.tokens, known.length, max_suffix)
         anchor = tree_lib.spine_end(tree)
@@ -112,7 +109,7 @@ def corpus_drafter(
             return _heaviest(after, jnp.sum(live, dtype=jnp.int32), levels, nodes)
 
         token, parent, confidence, count = jax.vmap(one)(suffix, known.length, levels)
-        tree = tree_lib.append(
+        return tree_lib.append(
             tree,
             token=token,
             parent=parent,
@@ -121,22 +118,14 @@ def corpus_drafter(
             confidence=confidence,
             anchor=anchor,
         )
-        return tree, state
 
-    def observe(params, state, view, tree, outcome):
-        del params, view, tree, outcome
-        return state
-
-    return contracts.Drafter(
-        init=init,
-        propose=propose,
-        observe=observe,
+    return stateless(
+        propose,
         bounds=contracts.Bounds(
             nodes=nodes,
             depth=min(max_draft, nodes),
             branching=min(max_hits, nodes),
         ),
-        needs=contracts.Needs(),
         sources=(contracts.Source("corpus", nodes),),
     )
 
@@ -245,14 +234,9 @@ def _begins(after):
 
 
 def _check(min_suffix, max_suffix, max_hits, max_draft, max_nodes) -> None:
-    if not 1 <= min_suffix <= max_suffix:
-        raise ValueError(
-            f"corpus: min_suffix must be 1 to max_suffix={max_suffix}, got {min_suffix}"
-        )
+    checks.smallest("corpus", "min_suffix", min_suffix, "max_suffix", max_suffix)
     counts = {"max_hits": max_hits, "max_draft": max_draft, "max_nodes": max_nodes}
-    for name, value in counts.items():
-        if value < 1:
-            raise ValueError(f"corpus: {name} must be at least 1, got {value}")
+    checks.at_least("corpus", 1, **counts)
     if (max_hits + 1) * max_hits * max_draft > _MOST_KEYS:
         most = int((_MOST_KEYS / max_draft) ** 0.5) - 1
         raise ValueError(

@@ -64,7 +64,7 @@ def save(path: str | os.PathLike[str], store: datastore_lib.Datastore) -> None:
                 old.unlink()
     except OSError as error:
         raise ValueError(
-            f"out: can't write a datastore to {folder} ({error.strerror})"
+            f"path: can't write a datastore to {folder} ({error.strerror})"
         ) from error
 
 

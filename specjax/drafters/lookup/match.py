@@ -30,6 +30,26 @@ def match_lengths(history: history_lib.History, max_ngram: int) -> jax.Array:
     return length
 
 
+def longest(length: jax.Array, *, recent: bool) -> tuple[jax.Array, jax.Array]:
+    """Where the longest match of each row ends, and how long it is.
+
+    Args:
+      length: i32[B, S], of ``match_lengths``.
+      recent: of equally long ones the last, else the first; static.
+
+    Returns:
+      (i32[B] position of its last token, i32[B] its length; some position and 0 where
+      nothing matches).
+    """
+    best = jnp.max(length, axis=1, keepdims=True)
+    hits = length == best
+    if recent:
+        at = length.shape[1] - 1 - jnp.argmax(hits[:, ::-1], axis=1)
+    else:
+        at = jnp.argmax(hits, axis=1)
+    return at.astype(jnp.int32), best[:, 0]
+
+
 def confidence_after(length: jax.Array) -> jax.Array:
     """How likely the token that followed an earlier match is to follow again.
 

@@ -19,8 +19,10 @@ import numpy as np
 from specjax.core import contracts
 from specjax.core import history as history_lib
 from specjax.core import tree as tree_lib
-from specjax.drafters import equipped
-from specjax.drafters.lookup import datastore, match
+from specjax.drafters import checks, equipped
+from specjax.drafters.lookup import datastore as datastore_lib
+from specjax.drafters.lookup import match
+from specjax.drafters.stateless import stateless
 
 
 class Draft(NamedTuple):
@@ -59,7 +61,7 @@ def max_gram(
         nothing at all.
 
     Params: {} or {"successor": i32[V]}, the likeliest next token of each id, -1 where
-    none is known; see ``max_gram_with_successors``.
+    none is known; see ``max_gram_with_store``.
 
     Raises:
       ValueError: ``max_draft`` or ``max_ngram`` is below 1.
@@ -68,15 +70,9 @@ def max_gram(
     Deviations: the reference has no longest suffix, drafts up to 2k - 1 tokens, and
     ten of them whatever it is asked for.
     """
-    for name, value in (("max_draft", max_draft), ("max_ngram", max_ngram)):
-        if value < 1:
-            raise ValueError(f"max_gram: {name} must be at least 1, got {value}")
+    checks.at_least("max_gram", 1, max_draft=max_draft, max_ngram=max_ngram)
 
-    def init(params, rows, capacity):
-        del params, rows, capacity
-        return ()
-
-    def propose(params, state, view, tree):
+    def propose(params, view, tree):
         own = params["drafter"]
         spine, below = tree_lib.spine_tokens(tree)
         spare = view.history.tokens.shape[1] - view.history.length
@@ -91,50 +87,46 @@ def max_gram(
             prompt=_prompt(text) if compat else None,
             successor=own["successor"] if own else None,
         )
-        tree = tree_lib.append_chain(
+        return tree_lib.append_chain(
             tree,
             token=draft.token,
             count=draft.count,
             confidence=match.confidence_after(draft.matched),
             anchor=tree_lib.spine_end(tree),
         )
-        return tree, state
 
-    def observe(params, state, view, tree, outcome):
-        del params, view, tree, outcome
-        return state
-
-    return contracts.Drafter(
-        init=init,
-        propose=propose,
-        observe=observe,
+    return stateless(
+        propose,
         bounds=contracts.Bounds(nodes=max_draft, depth=max_draft, branching=1),
-        needs=contracts.Needs(),
         sources=(contracts.Source("max_gram", max_draft),),
     )
 
 
-def max_gram_with_successors(
-    successor: np.ndarray | jax.Array,
-    *,
-    max_draft: int = 10,
-    max_ngram: int = 16,
-    recent: bool = False,
-    compat: bool = False,
-    fingerprint: str | None = None,
+def max_gram_with_store(
+    store: datastore_lib.Datastore, **options: Any
 ) -> equipped.Equipped:
-    """Max-Gram with a table for step C.
+    """Max-Gram with the successors of a datastore for step C.
 
     Args:
-      successor: i32[V], the likeliest next token of each id of the target's
-        vocabulary, -1 where none is known; ``datastores`` count them in a corpus.
-      max_draft, max_ngram, recent, compat: see ``max_gram``.
-      fingerprint: of the tokenizer that the ids are of.
+      store: with successors, made for the tokenizer of the target.
+      **options: of ``max_gram``.
 
     Raises:
-      ValueError: the table is no i32[V] of ids below V, or an option is out of range.
+      ValueError: the store has no successors or they are not i32[V] of ids below V, or
+        an option is out of range.
     """
-    table = np.asarray(successor)
+    table = store.arrays_of(datastore_lib.SUCCESSOR)["successor"]
+    _check_successors(table)
+    return equipped.Equipped(
+        drafter=max_gram(**options),
+        params={"successor": jnp.asarray(table)},
+        fingerprint=store.fingerprint,
+        label="max_gram_with_store",
+        vocab_size=table.size,
+    )
+
+
+def _check_successors(table: np.ndarray) -> None:
     if table.dtype != np.int32 or table.ndim != 1 or not table.size:
         raise ValueError(
             f"max_gram: successor must be i32[V], got {table.dtype}{list(table.shape)}"
@@ -144,30 +136,6 @@ def max_gram_with_successors(
             f"max_gram: successor must hold ids below V={table.size} or -1, got "
             f"{table.min()} to {table.max()}"
         )
-    drafter = max_gram(
-        max_draft=max_draft, max_ngram=max_ngram, recent=recent, compat=compat
-    )
-    return equipped.Equipped(
-        drafter=drafter,
-        params={"successor": jnp.asarray(table)},
-        fingerprint=fingerprint,
-        label="max_gram",
-        vocab_size=table.size,
-    )
-
-
-def max_gram_store(store: datastore.Datastore, **options: Any) -> equipped.Equipped:
-    """Max-Gram with the successors of a datastore for step C.
-
-    Args:
-      store: with successors, made for the tokenizer of the target.
-      **options: of ``max_gram``.
-
-    Raises:
-      ValueError: the store has no successors, or an option is out of range.
-    """
-    table = store.arrays_of(datastore.SUCCESSOR)["successor"]
-    return max_gram_with_successors(table, fingerprint=store.fingerprint, **options)
 
 
 def draft_after(
@@ -219,14 +187,8 @@ def _copy(text, before, draft: Draft, wanted, max_ngram: int, recent: bool) -> D
         length = match.match_lengths(buffer, max_ngram)
         length = jnp.minimum(length, text.length[:, None])
     slots = buffer.tokens.shape[1]
-    best = jnp.max(length, axis=1, keepdims=True)
-    hits = length == best
-    if recent:
-        at = slots - 1 - jnp.argmax(hits[:, ::-1], axis=1)
-    else:
-        at = jnp.argmax(hits, axis=1)
-    start = at.astype(jnp.int32) + 1
-    best = best[:, 0]
+    at, best = match.longest(length, recent=recent)
+    start = at + 1
     copied = jnp.where(best > 0, jnp.maximum(end - start, 0), 0)
     count = jnp.minimum(draft.count + copied, wanted)
     link = jnp.arange(draft.token.shape[1], dtype=jnp.int32)[None]

@@ -16,8 +16,9 @@ import jax.numpy as jnp
 
 from specjax.core import contracts
 from specjax.core import tree as tree_lib
-from specjax.drafters import equipped
+from specjax.drafters import checks, equipped
 from specjax.drafters.lookup import datastore as datastore_lib
+from specjax.drafters.stateless import stateless
 
 
 def model_ngrams(
@@ -81,20 +82,12 @@ def model_ngrams_drafter(
 
     Source: Hierarchy Drafting (Cho et al. 2025), its model-dependent database.
     """
-    if ngram < 2:
-        raise ValueError(f"model_ngrams: ngram must be at least 2, got {ngram}")
-    if max_phrases < 1:
-        raise ValueError(
-            f"model_ngrams: max_phrases must be at least 1, got {max_phrases}"
-        )
+    checks.at_least("model_ngrams", 2, ngram=ngram)
+    checks.at_least("model_ngrams", 1, max_phrases=max_phrases)
     width = ngram - 1
     nodes = max_phrases * width
 
-    def init(params, rows, capacity):
-        del params, rows, capacity
-        return ()
-
-    def propose(params, state, view, tree):
+    def propose(params, view, tree):
         phrase, count, total = (params["drafter"][k] for k in _NAMES)
         anchor = tree_lib.spine_end(tree)
         at = anchor[:, None]
@@ -107,24 +100,16 @@ def model_ngrams_drafter(
         order = _order(weight, compat)[:, :max_phrases]
         chosen = jnp.take_along_axis(phrase[key], order[:, :, None], axis=1)
         weight = jnp.take_along_axis(weight, order, axis=1)
-        tree = tree_lib.append(
+        return tree_lib.append(
             tree,
             **_trie(chosen[:, :, :width], weight, total[key], levels),
             tag=jnp.arange(nodes, dtype=jnp.int32),
             anchor=anchor,
         )
-        return tree, state
 
-    def observe(params, state, view, tree, outcome):
-        del params, view, tree, outcome
-        return state
-
-    return contracts.Drafter(
-        init=init,
-        propose=propose,
-        observe=observe,
+    return stateless(
+        propose,
         bounds=contracts.Bounds(nodes=nodes, depth=width, branching=max_phrases),
-        needs=contracts.Needs(),
         sources=(contracts.Source("model_ngrams", nodes),),
     )
 

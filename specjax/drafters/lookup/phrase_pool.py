@@ -13,12 +13,15 @@ draft is often right in the wrong place. See ``harvest.py``.
 
 import dataclasses
 import functools
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from specjax.core import contracts
+from specjax.core import outcome as outcome_lib
 from specjax.core import tree as tree_lib
+from specjax.drafters import checks
 from specjax.drafters.lookup import harvest as harvest_lib
 from specjax.drafters.lookup import phrases, windows
 from specjax.drafters.lookup import table as table_lib
@@ -32,6 +35,27 @@ class PhrasePoolState:
     """What the pool remembers: phrases of each row."""
 
     pool: table_lib.Table
+
+
+class _Lessons(NamedTuple):
+    """What a round teaches; static.
+
+    Attributes:
+      harvest, correct, text: options of ``phrase_pool``.
+      suffixes: K, phrases drafted.
+      length: W, tokens of a phrase.
+    """
+
+    harvest: str
+    correct: str
+    text: bool
+    suffixes: int
+    length: int
+
+    @property
+    def from_answers(self) -> bool:
+        """Whether the target's best ids are read at all."""
+        return self.harvest != "none" or self.correct != "none"
 
 
 @functools.cache
@@ -76,15 +100,10 @@ def phrase_pool(
     ``correct="agreement"``, is our own, and so is ``text``, without which the pool is
     empty until a draft is rejected.
     """
-    _check(vocab_size, ngram, max_phrases, suffixes, buckets)
-    for name, value in (("harvest", harvest), ("correct", correct)):
-        if value not in _RULES:
-            raise ValueError(
-                f"phrase_pool: {name} must be one of {_RULES}, got {value!r}"
-            )
+    _check(vocab_size, ngram, max_phrases, suffixes, buckets, harvest, correct)
     length = ngram - 1
     nodes = suffixes * length
-    learns = harvest != "none" or (correct != "none" and suffixes > 0)
+    lessons = _Lessons(harvest, correct if suffixes else "none", text, suffixes, length)
 
     def init(params, rows, capacity):
         del params, capacity
@@ -111,24 +130,7 @@ def phrase_pool(
 
     def observe(params, state, view, tree, outcome):
         del params
-        pool, found = state.pool, []
-        if view.decoding and learns:
-            seen = harvest_lib.see(tree, outcome, suffixes, length)
-            if harvest == "agreement":
-                found.append(harvest_lib.agreed(seen))
-            if harvest == "answers":
-                found.append(harvest_lib.answered(seen))
-            if correct != "none" and suffixes:
-                old, new = harvest_lib.corrected(seen, agree=correct == "agreement")
-                pool = phrases.forget(pool, *old)
-                found.append(new)
-        if text:
-            known, new = windows.new_windows(view, outcome, ngram)
-            found.append(harvest_lib.Found(known[:, :, 0], known[:, :, 1:], new))
-        if found:
-            joined = [jnp.concatenate(x, axis=1) for x in zip(*found, strict=True)]
-            pool = phrases.insert(pool, *joined)
-        return PhrasePoolState(pool=pool)
+        return PhrasePoolState(pool=_learn(lessons, state.pool, view, tree, outcome))
 
     return contracts.Drafter(
         init=init,
@@ -137,22 +139,52 @@ def phrase_pool(
         bounds=contracts.Bounds(
             nodes=nodes, depth=length if suffixes else 0, branching=suffixes
         ),
-        needs=contracts.Needs(top_k=int(learns)),
+        needs=contracts.Needs(top_k=int(lessons.from_answers)),
         sources=(contracts.Source("phrase_pool", nodes),),
     )
 
 
-def _check(vocab_size, ngram, max_phrases, suffixes, buckets) -> None:
+def _learn(
+    lessons: _Lessons,
+    pool: table_lib.Table,
+    view: contracts.View,
+    tree: tree_lib.TokenTree,
+    outcome: outcome_lib.Outcome,
+) -> table_lib.Table:
+    """The pool after a round: first what answers teach, then what the text says."""
+    found = []
+    if view.decoding and lessons.from_answers:
+        seen = harvest_lib.see(tree, outcome, lessons.suffixes, lessons.length)
+        if lessons.harvest == "agreement":
+            found.append(harvest_lib.agreed(seen))
+        if lessons.harvest == "answers":
+            found.append(harvest_lib.answered(seen))
+        if lessons.correct != "none":
+            agree = lessons.correct == "agreement"
+            old, new = harvest_lib.corrected(seen, agree=agree)
+            pool = phrases.forget(pool, *old)
+            found.append(new)
+    if lessons.text:
+        known, new = windows.new_windows(view, outcome, lessons.length + 1)
+        found.append(harvest_lib.Found(known[:, :, 0], known[:, :, 1:], new))
+    if not found:
+        return pool
+    joined = [jnp.concatenate(x, axis=1) for x in zip(*found, strict=True)]
+    return phrases.insert(pool, *joined)
+
+
+def _check(vocab_size, ngram, max_phrases, suffixes, buckets, harvest, correct) -> None:
     phrases.check_sizes(
         "phrase_pool",
         vocab_size=vocab_size,
         buckets=buckets,
         max_phrases=max_phrases,
     )
-    if ngram < 3:
-        raise ValueError(f"phrase_pool: ngram must be at least 3, got {ngram}")
+    checks.at_least("phrase_pool", 3, ngram=ngram)
     if not 0 <= suffixes <= max_phrases:
         raise ValueError(
             f"phrase_pool: suffixes must be 0 to max_phrases={max_phrases}, "
             f"got {suffixes}"
         )
+    checks.one_of("phrase_pool", "harvest", harvest, _RULES)
+    checks.one_of("phrase_pool", "correct", correct, _RULES)

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 
 from specjax.core import contracts
 from specjax.core import tree as tree_lib
+from specjax.drafters import checks
 from specjax.drafters.lookup import match
 from specjax.drafters.lookup import table as table_lib
 
@@ -55,11 +56,8 @@ def check_sizes(name: str, **sizes: int) -> None:
       ValueError: a size is out of range.
     """
     buckets, vocab_size = sizes.pop("buckets"), sizes.pop("vocab_size")
-    for option, value in sizes.items():
-        if value < 1:
-            raise ValueError(f"{name}: {option} must be at least 1, got {value}")
-    power = buckets >= table_lib.PROBES and not buckets & (buckets - 1)
-    if buckets and not power:
+    checks.at_least(name, 1, **sizes)
+    if buckets and not table_lib.may_hash(buckets):
         raise ValueError(
             f"{name}: buckets must be 0 (one for each token id) or a power of two of "
             f"at least {table_lib.PROBES}, got {buckets}"

@@ -1,15 +1,31 @@
 """Prompt lookup: draft what followed the last time these words were used."""
 
 import functools
+from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 
 from specjax.core import contracts
 from specjax.core import history as history_lib
 from specjax.core import tree as tree_lib
+from specjax.drafters import checks
 from specjax.drafters.lookup import match
+from specjax.drafters.stateless import stateless
 
 _OVERRUNS = ("repeat", "cut", "whole")
+
+
+class _Rules(NamedTuple):
+    """Options of ``prompt_lookup``; static."""
+
+    max_ngram: int
+    min_ngram: int
+    max_draft: int
+    short_draft: int
+    long_match: int
+    recent: bool
+    overrun: str
 
 
 @functools.cache
@@ -44,86 +60,70 @@ def prompt_lookup(
     max_ngram=3, max_draft=10, long_match=1, recent=False, overrun="whole"``. That a
     longer match drafts more follows SuffixDecoding and SAM-Decoding.
     """
-    _check_ngrams(min_ngram, max_ngram)
-    _check_lengths(max_draft=max_draft, short_draft=short_draft, long_match=long_match)
-    if overrun not in _OVERRUNS:
-        raise ValueError(
-            f"prompt_lookup: overrun must be one of {_OVERRUNS}, got {overrun!r}"
-        )
+    lengths = {"max_draft": max_draft, "short_draft": short_draft}
+    checks.smallest("prompt_lookup", "min_ngram", min_ngram, "max_ngram", max_ngram)
+    checks.at_least("prompt_lookup", 1, **lengths, long_match=long_match)
+    checks.one_of("prompt_lookup", "overrun", overrun, _OVERRUNS)
 
-    def init(params, rows, capacity):
-        del params, rows, capacity
-        return ()
+    rules = _Rules(
+        max_ngram, min_ngram, max_draft, short_draft, long_match, recent, overrun
+    )
 
-    def propose(params, state, view, tree):
+    def propose(params, view, tree):
         del params
-        text = history_lib.append(view.history, *tree_lib.spine_tokens(tree))
-        token, count, matched = _continuation(text)
-        anchor = tree_lib.spine_end(tree)
-        levels = tree_lib.room_below(tree, anchor, view.room)
-        count = jnp.minimum(count, jnp.maximum(levels, 0))
-        link = jnp.arange(max_draft, dtype=jnp.int32)[None]
-        tree = tree_lib.append_chain(
-            tree,
-            token=token,
-            count=count,
-            confidence=match.confidence_after(jnp.maximum(matched, 1)[:, None] + link),
-            anchor=anchor,
-        )
-        return tree, state
+        return _append(rules, view, tree)
 
-    def _continuation(text):
-        """Draft i32[B, max_draft], its length i32[B], and that of the match i32[B]."""
-        slots = text.tokens.shape[1]
-        slot = jnp.arange(slots, dtype=jnp.int32)[None]
-        length = match.match_lengths(text, max_ngram)
-        if overrun == "whole":
-            length = jnp.where(slot + max_draft < text.length[:, None], length, 0)
-        best = jnp.max(length, axis=1, keepdims=True)
-        hits = length == best
-        if recent:
-            at = slots - 1 - jnp.argmax(hits[:, ::-1], axis=1)
-        else:
-            at = jnp.argmax(hits, axis=1)
-        start = at.astype(jnp.int32)[:, None] + 1
-        best = best[:, 0]
-        available = jnp.maximum(text.length - start[:, 0], 1)
-        short = min(short_draft, max_draft)
-        count = jnp.where(best >= long_match, max_draft, short).astype(jnp.int32)
-        step = jnp.arange(max_draft, dtype=jnp.int32)[None]
-        if overrun == "repeat":
-            step = step % available[:, None]
-        else:
-            count = jnp.minimum(count, available)
-            step = jnp.broadcast_to(step, (count.shape[0], max_draft))
-        token = jnp.take_along_axis(
-            text.tokens, jnp.minimum(start + step, slots - 1), axis=1
-        )
-        return token, jnp.where(best >= min_ngram, count, 0), best
-
-    def observe(params, state, view, tree, outcome):
-        del params, view, tree, outcome
-        return state
-
-    return contracts.Drafter(
-        init=init,
-        propose=propose,
-        observe=observe,
+    return stateless(
+        propose,
         bounds=contracts.Bounds(nodes=max_draft, depth=max_draft, branching=1),
-        needs=contracts.Needs(),
         sources=(contracts.Source("prompt_lookup", max_draft),),
     )
 
 
-def _check_ngrams(min_ngram: int, max_ngram: int) -> None:
-    if not 1 <= min_ngram <= max_ngram:
-        raise ValueError(
-            f"prompt_lookup: min_ngram must be 1 to max_ngram={max_ngram}, "
-            f"got {min_ngram}"
-        )
+def _append(
+    rules: _Rules, view: contracts.View, tree: tree_lib.TokenTree
+) -> tree_lib.TokenTree:
+    """Appends the draft, no deeper than there is room."""
+    text = history_lib.append(view.history, *tree_lib.spine_tokens(tree))
+    token, count, matched = _continuation(rules, text)
+    anchor = tree_lib.spine_end(tree)
+    levels = tree_lib.room_below(tree, anchor, view.room)
+    count = jnp.minimum(count, jnp.maximum(levels, 0))
+    link = jnp.arange(rules.max_draft, dtype=jnp.int32)[None]
+    return tree_lib.append_chain(
+        tree,
+        token=token,
+        count=count,
+        confidence=match.confidence_after(jnp.maximum(matched, 1)[:, None] + link),
+        anchor=anchor,
+    )
 
 
-def _check_lengths(**lengths: int) -> None:
-    for name, value in lengths.items():
-        if value < 1:
-            raise ValueError(f"prompt_lookup: {name} must be at least 1, got {value}")
+def _continuation(
+    rules: _Rules, text: history_lib.History
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Draft i32[B, max_draft], its length i32[B], and that of the match i32[B]."""
+    at, best = _longest(rules, text)
+    start = at[:, None] + 1
+    available = jnp.maximum(text.length - start[:, 0], 1)
+    short = min(rules.short_draft, rules.max_draft)
+    count = jnp.where(best >= rules.long_match, rules.max_draft, short)
+    count = count.astype(jnp.int32)
+    step = jnp.arange(rules.max_draft, dtype=jnp.int32)[None]
+    if rules.overrun == "repeat":
+        step = step % available[:, None]
+    else:
+        count = jnp.minimum(count, available)
+        step = jnp.broadcast_to(step, (count.shape[0], rules.max_draft))
+    last = text.tokens.shape[1] - 1
+    token = jnp.take_along_axis(text.tokens, jnp.minimum(start + step, last), axis=1)
+    return token, jnp.where(best >= rules.min_ngram, count, 0), best
+
+
+def _longest(rules: _Rules, text: history_lib.History) -> tuple[jax.Array, jax.Array]:
+    """Where the longest match ends i32[B], and its length i32[B]."""
+    length = match.match_lengths(text, rules.max_ngram)
+    if rules.overrun == "whole":
+        slot = jnp.arange(text.tokens.shape[1], dtype=jnp.int32)[None]
+        length = jnp.where(slot + rules.max_draft < text.length[:, None], length, 0)
+    return match.longest(length, recent=rules.recent)

@@ -1,4 +1,8 @@
-"""Drafters whose option ``store`` names a datastore."""
+"""Drafters whose option ``store`` names a datastore.
+
+In Python one that can't do without is called with it, ``corpus(store)``; one that can
+is two functions, ``suffix()`` and ``suffix_with_store(store)``.
+"""
 
 import os
 from collections.abc import Callable

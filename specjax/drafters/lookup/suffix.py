@@ -14,28 +14,13 @@ import jax.numpy as jnp
 from specjax.core import contracts
 from specjax.core import history as history_lib
 from specjax.core import tree as tree_lib
-from specjax.drafters import equipped
+from specjax.drafters import checks, equipped
 from specjax.drafters.lookup import datastore as datastore_lib
 from specjax.drafters.lookup import match, suffix_array, windows
 from specjax.drafters.lookup import votes as votes_lib
+from specjax.drafters.stateless import stateless
 
 _OVERRUNS = ("repeat", "cut")
-
-
-def suffix_store(store: datastore_lib.Datastore, **options: Any) -> equipped.Equipped:
-    """A ``suffix`` drafter that searches the corpus of a datastore as well.
-
-    Args:
-      store: with a corpus, made for the tokenizer of the target.
-      **options: of ``suffix``.
-
-    Raises:
-      ValueError: the store has no corpus, or an option is out of range.
-    """
-    drafter = suffix(**{**options, "stored": True})
-    arrays = store.arrays_of(datastore_lib.CORPUS)
-    params = {name: jnp.asarray(array) for name, array in arrays.items()}
-    return equipped.Equipped(drafter, params, store.fingerprint, "suffix_store")
 
 
 class _Search(NamedTuple):
@@ -63,7 +48,6 @@ def suffix(
     overrun: str = "repeat",
     tree: bool = True,
     count_self: bool = False,
-    stored: bool = False,
     store_bias: int = 1,
 ) -> contracts.Drafter:
     """Drafts by the votes of earlier matches of the last tokens.
@@ -87,12 +71,13 @@ def suffix(
       tree: False drafts a chain, of each node's children the most frequent one.
       count_self: counts as the reference does: confidence is a plain share, and the
         end of the text is one of its own occurrences.
-      stored: searches a static text too, whose arrays are params; see
-        ``suffix_store``. At the same length its matches go behind the text's own.
-      store_bias: tokens that a match there counts less than one in the text itself.
+      store_bias: tokens that a match in a store counts less than one in the text
+        itself, no more than ``max_match - min_match``; at the same length the text's
+        own goes first.
 
-    Params: {}; if ``stored``, {"text": i32[M], documents parted by
-    ``suffix_array.SEPARATOR``, "order": i32[M], its suffix array}.
+    Params: {}, or where a static text is searched too {"text": i32[M], documents parted
+    by ``suffix_array.SEPARATOR``, "order": i32[M], its suffix array}; see
+    ``suffix_with_store``.
 
     Raises:
       ValueError: an argument is out of range.
@@ -103,15 +88,8 @@ def suffix(
     matches are counted afresh each round, and both sources vote in one tree. That a
     match in a static text counts less follows SAM-Decoding.
     """
-    _check_counts(max_match=max_match, max_nodes=max_nodes)
-    _check_counts(max_depth=max_depth, max_votes=max_votes)
-    _check(max_match, min_match, min_chance, overrun, stored, store_bias)
-    if not factor * max_match + offset >= 1:
-        raise ValueError(
-            f"suffix: factor and offset must allow a draft after max_match={max_match} "
-            f"tokens, got {factor} and {offset}"
-        )
     search = _Search(max_match, min_match, max_votes, max_depth, overrun, store_bias)
+    _check(search, max_nodes, min_chance, factor, offset)
     nodes = min(max_nodes, max_votes * max_depth if tree else max_depth)
     rules = votes_lib.Rules(
         max_nodes=nodes,
@@ -121,47 +99,59 @@ def suffix(
         count_self=count_self,
     )
 
-    def init(params, rows, capacity):
-        del rows, capacity
-        if stored and "text" not in params["drafter"]:
-            raise ValueError(
-                "suffix: stored=True needs a datastore: suffix_store in Python, "
-                "store=FOLDER by name"
-            )
-        return ()
+    def propose(params, view, tree):
+        return _append(search, rules, params["drafter"], view, tree)
 
-    def propose(params, state, view, tree):
-        text = history_lib.append(view.history, *tree_lib.spine_tokens(tree))
-        votes = _in_text(text, search)
-        if stored and params["drafter"]["text"].shape[0]:
-            votes = _join(votes, _in_store(params["drafter"], text, search))
-        anchor = tree_lib.spine_end(tree)
-        levels = tree_lib.room_below(tree, anchor, view.room)
-        grow = functools.partial(votes_lib.grow, rules=rules)
-        grown = jax.vmap(grow)(votes, levels)
-        tree = tree_lib.append(
-            tree,
-            **grown._asdict(),
-            tag=jnp.arange(nodes, dtype=jnp.int32),
-            anchor=anchor,
-        )
-        return tree, state
-
-    def observe(params, state, view, tree, outcome):
-        del params, view, tree, outcome
-        return state
-
-    return contracts.Drafter(
-        init=init,
-        propose=propose,
-        observe=observe,
+    return stateless(
+        propose,
         bounds=contracts.Bounds(
             nodes=nodes,
             depth=min(max_depth, nodes),
             branching=min(max_votes, nodes) if tree else 1,
         ),
-        needs=contracts.Needs(),
         sources=(contracts.Source("suffix", nodes),),
+    )
+
+
+def suffix_with_store(
+    store: datastore_lib.Datastore, **options: Any
+) -> equipped.Equipped:
+    """A ``suffix`` drafter that searches the corpus of a datastore as well.
+
+    Args:
+      store: with a corpus, made for the tokenizer of the target.
+      **options: of ``suffix``.
+
+    Raises:
+      ValueError: the store has no corpus, or an option is out of range.
+    """
+    drafter = suffix(**options)
+    arrays = store.arrays_of(datastore_lib.CORPUS)
+    params = {name: jnp.asarray(array) for name, array in arrays.items()}
+    return equipped.Equipped(drafter, params, store.fingerprint, "suffix_with_store")
+
+
+def _append(
+    search: _Search,
+    rules: votes_lib.Rules,
+    store: contracts.Params,
+    view: contracts.View,
+    tree: tree_lib.TokenTree,
+) -> tree_lib.TokenTree:
+    """Appends what the votes of the text, and of the store if there is one, make."""
+    text = history_lib.append(view.history, *tree_lib.spine_tokens(tree))
+    votes = _in_text(text, search)
+    if store and store["text"].shape[0]:
+        votes = _join(votes, _in_store(store, text, search))
+    anchor = tree_lib.spine_end(tree)
+    levels = tree_lib.room_below(tree, anchor, view.room)
+    grow = functools.partial(votes_lib.grow, rules=rules)
+    grown = jax.vmap(grow)(votes, levels)
+    return tree_lib.append(
+        tree,
+        **grown._asdict(),
+        tag=jnp.arange(rules.max_nodes, dtype=jnp.int32),
+        anchor=anchor,
     )
 
 
@@ -203,7 +193,12 @@ def _in_store(store, text: history_lib.History, search: _Search) -> votes_lib.Vo
     the occurrences of each some are kept, evenly spaced, which agree with the text in
     less than the next size: those that agree in more come by that one.
     """
-    width = search.max_match
+    width, most = search.max_match, search.max_match - search.min_match
+    if search.store_bias > most:  # No match there could ever vote.
+        raise ValueError(
+            f"suffix: store_bias must be 0 to max_match - min_match = {most} with a "
+            f"store, got {search.store_bias}"
+        )
     sizes = [search.min_match + search.store_bias]
     while 2 * sizes[-1] <= width:
         sizes.append(2 * sizes[-1])
@@ -250,24 +245,19 @@ def _take(known: jax.Array, at: jax.Array) -> jax.Array:
     return known[jnp.clip(at, 0, known.shape[0] - 1)]
 
 
-def _check_counts(**counts: int) -> None:
-    for name, value in counts.items():
-        if value < 1:
-            raise ValueError(f"suffix: {name} must be at least 1, got {value}")
-
-
-def _check(max_match, min_match, min_chance, overrun, stored, store_bias) -> None:
-    if not 1 <= min_match <= max_match:
-        raise ValueError(
-            f"suffix: min_match must be 1 to max_match={max_match}, got {min_match}"
-        )
+def _check(
+    search: _Search, max_nodes: int, min_chance: float, factor: float, offset: float
+) -> None:
+    longest, least = search.max_match, search.min_match
+    checks.at_least("suffix", 1, max_nodes=max_nodes, max_match=longest)
+    checks.at_least("suffix", 1, max_depth=search.max_depth, max_votes=search.max_votes)
+    checks.smallest("suffix", "min_match", least, "max_match", longest)
+    checks.at_least("suffix", 0, store_bias=search.store_bias)
+    checks.one_of("suffix", "overrun", search.overrun, _OVERRUNS)
     if not 0 <= min_chance <= 1:
         raise ValueError(f"suffix: min_chance must be 0 to 1, got {min_chance}")
-    if overrun not in _OVERRUNS:
-        raise ValueError(f"suffix: overrun must be one of {_OVERRUNS}, got {overrun!r}")
-    most = max_match - min_match
-    if store_bias < 0 or (stored and store_bias > most):
+    if not factor * longest + offset >= 1:
         raise ValueError(
-            f"suffix: store_bias must be 0 to max_match - min_match = {most}, "
-            f"got {store_bias}"
+            "suffix: factor and offset must allow a draft after max_match="
+            f"{longest} tokens, got {factor} and {offset}"
         )

@@ -20,6 +20,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from specjax.drafters import checks
+
 NO_TOKEN = -1
 PROBES = 4
 EVICTIONS = ("oldest", "rarest")
@@ -63,15 +65,19 @@ def hashed(buckets: int, ways: int, *, key_tokens: int, phrase_tokens: int) -> T
     Raises:
       ValueError: a size is out of range.
     """
-    if buckets < PROBES or buckets & (buckets - 1):
+    if not may_hash(buckets):
         raise ValueError(
-            f"buckets must be a power of two of at least {PROBES}, got {buckets}"
+            f"table: buckets must be a power of two of at least {PROBES}, got {buckets}"
         )
-    if key_tokens < 1:
-        raise ValueError(f"key_tokens must be at least 1, got {key_tokens}")
+    checks.at_least("table", 1, key_tokens=key_tokens)
     empty = addressed(buckets, ways, phrase_tokens=phrase_tokens)
     key = jnp.full((buckets, key_tokens), NO_TOKEN, jnp.int32)
     return dataclasses.replace(empty, key=key)
+
+
+def may_hash(buckets: int) -> bool:
+    """Whether a table with hashed keys may have so many buckets: a power of two."""
+    return buckets >= PROBES and not buckets & (buckets - 1)
 
 
 def addressed(vocab_size: int, ways: int, *, phrase_tokens: int) -> Table:
@@ -86,9 +92,7 @@ def addressed(vocab_size: int, ways: int, *, phrase_tokens: int) -> Table:
       ValueError: a size is below 1.
     """
     sizes = {"vocab_size": vocab_size, "ways": ways, "phrase_tokens": phrase_tokens}
-    for name, value in sizes.items():
-        if value < 1:
-            raise ValueError(f"{name} must be at least 1, got {value}")
+    checks.at_least("table", 1, **sizes)
     return Table(
         key=None,
         phrase=jnp.full((vocab_size, ways, phrase_tokens), NO_TOKEN, jnp.int32),
@@ -128,7 +132,7 @@ def insert(
     Raises:
       ValueError: ``evict`` is neither.
     """
-    _check_choice("evict", evict, EVICTIONS)
+    checks.one_of("table", "evict", evict, EVICTIONS)
 
     def one(table, item):
         return _insert_one(table, *item, evict=evict), None
@@ -153,7 +157,7 @@ def read(
     Raises:
       ValueError: ``order`` is neither.
     """
-    _check_choice("order", order, ORDERS)
+    checks.one_of("table", "order", order, ORDERS)
     bucket, found = _find(table, key)
     stamp = jnp.where(found, table.stamp[bucket], 0)  # i32[G]
     worth = table.count[bucket] if order == "commonest" else jnp.zeros_like(stamp)
@@ -178,11 +182,6 @@ def forget(table: Table, key: jax.Array, phrase: jax.Array, valid: jax.Array) ->
 
     stamp, _ = jax.lax.scan(one, table.stamp, (key, phrase, valid))
     return dataclasses.replace(table, stamp=stamp)
-
-
-def _check_choice(name: str, value: str, known: tuple[str, ...]) -> None:
-    if value not in known:
-        raise ValueError(f"{name} must be one of {known}, got {value!r}")
 
 
 def _insert_one(table: Table, key, phrase, valid, *, evict: str) -> Table:

@@ -1,6 +1,7 @@
 """A second, smaller language model as the drafter."""
 
 from specjax import checkpoints
+from specjax.core import contracts
 from specjax.drafters import equipped
 from specjax.drafters.compose.speculate import speculate
 
@@ -14,10 +15,28 @@ def draft_model(
       small: the draft model; ``truncate(lm, layers)`` makes one of the target itself.
       max_draft: tokens drafted a round.
     """
+    return decoding_ahead(small, label="draft_model({})", max_draft=max_draft)
+
+
+def decoding_ahead(
+    small: checkpoints.LanguageModel,
+    *,
+    label: str,
+    drafter: contracts.Drafter | None = None,
+    max_draft: int,
+) -> equipped.Equipped:
+    """``speculate`` over a loaded model, with its weights.
+
+    Args:
+      small: the model.
+      label: for people, with braces where its name goes.
+      drafter: what drafts for it in turn, one without weights.
+      max_draft: tokens drafted a round.
+    """
     return equipped.Equipped(
-        drafter=speculate(small.model.target, max_draft=max_draft),
+        drafter=speculate(small.model.target, drafter=drafter, max_draft=max_draft),
         params={"model": small.params, "drafter": {}},
         fingerprint=small.fingerprint,
-        label=f"draft_model({small.name})",
+        label=label.format(small.name),
         vocab_size=small.model.config.vocab_size,
     )
