@@ -34,7 +34,7 @@ def tree_attention(
     Args:
       q: f[B, G, R, N, D], R query heads for each of G kv heads.
       k, v: f[B, G, N, D], rows of the tree itself.
-      k_cache, v_cache: f[B, G, S, D], or f[layers, B, G, S, D] with ``layer``. S is
+      k_cache, v_cache: f[B, G, S, D], or f[B, layers, G, S, D] with ``layer``. S is
         at most BLOCK or a multiple of it.
       length: i32[B], cached positions in use, 0 to S.
       depth: i32[B, N].
@@ -45,19 +45,21 @@ def tree_attention(
       layer: i32[], which layer of a stacked cache to read.
 
     Returns:
-      f[B, G, R, N, D] in the dtype of q.
+      f[B, N, G, R, D] in the dtype of q: a node's heads side by side, as the
+      projection that follows takes them.
 
     Raises:
       ValueError: a shape does not fit.
     """
     rows, groups, _, nodes, size = q.shape
     slots = k_cache.shape[-2]
-    stacked = layer is not None
+    layers = () if layer is None else k_cache.shape[1:2]
+    cached = (rows, *layers, groups, slots, size)
     expected = {
         "k": (k.shape, (rows, groups, nodes, size)),
         "v": (v.shape, (rows, groups, nodes, size)),
-        "k_cache": (k_cache.shape[stacked:], (rows, groups, slots, size)),
-        "v_cache": (v_cache.shape[stacked:], (rows, groups, slots, size)),
+        "k_cache": (k_cache.shape, cached),
+        "v_cache": (v_cache.shape, cached),
         "length": (length.shape, (rows,)),
         "depth": (depth.shape, (rows, nodes)),
         "mask": (mask.shape, (rows, nodes, nodes)),

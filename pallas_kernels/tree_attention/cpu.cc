@@ -32,6 +32,7 @@ struct Shape {
 
 struct Inputs {
   Shape is;
+  int64_t layers, layer;  // of the caches, and the one to read
   const float *q, *k, *v, *k_cache, *v_cache;
   const int32_t *length, *depth;
   const bool* mask;
@@ -206,7 +207,8 @@ void part_at(const Inputs& in, const Tile& tile, int64_t index, float* out) {
     const int64_t oldest = length + depth[i % is.nodes] - in.window + 1;
     for (int64_t p = 0; p < std::min(count, oldest - first); ++p) row[p] = kNone;
   };
-  const int64_t at = (group * is.slots + first) * is.size;
+  const int64_t cached = (tile.b * in.layers + in.layer) * is.groups + tile.g;
+  const int64_t at = (cached * is.slots + first) * is.size;
   part(in, tile, in.k_cache + at, in.v_cache + at, count, sees, out);
 }
 
@@ -223,12 +225,15 @@ void merge(const Shape& is, float* sum, const float* more) {
   for (int64_t i = 1; i < stride_of(is); ++i) sum[i] = sum[i] * old + more[i] * add;
 }
 
+// Divides by the totals, into out f[B, N, G, R, D].
 void finish(const Inputs& in, const Tile& tile, const float* sums, float* out) {
   const Shape& is = in.is;
-  float* to = out + (tile.b * is.groups + tile.g) * is.heads * is.nodes * is.size;
   for (int64_t i = tile.begin; i < tile.end; ++i) {
     const float* sum = sums + (i - tile.begin) * stride_of(is);
-    for (int64_t d = 0; d < is.size; ++d) to[i * is.size + d] = sum[d + 2] / sum[1];
+    const int64_t node = tile.b * is.nodes + i % is.nodes;
+    const int64_t head = tile.g * is.heads + i / is.nodes;
+    float* to = out + (node * is.groups * is.heads + head) * is.size;
+    for (int64_t d = 0; d < is.size; ++d) to[d] = sum[d + 2] / sum[1];
   }
 }
 
@@ -294,14 +299,15 @@ ffi::Error tree_attention(ffi::Buffer<ffi::F32> q, ffi::Buffer<ffi::F32> k,
                           ffi::ResultBuffer<ffi::F32> out) {
   const auto shape = q.dimensions();
   const int64_t slots = k_cache.dimensions()[3];
-  const int64_t before = *layer.typed_data() * shape[0] * shape[1] * slots * shape[4];
   const Inputs in{
       {shape[0], shape[1], shape[2], shape[3], shape[4], slots},
+      k_cache.dimensions()[1],
+      *layer.typed_data(),
       q.typed_data(),
       k.typed_data(),
       v.typed_data(),
-      k_cache.typed_data() + before,
-      v_cache.typed_data() + before,
+      k_cache.typed_data(),
+      v_cache.typed_data(),
       length.typed_data(),
       depth.typed_data(),
       mask.typed_data(),

@@ -17,12 +17,10 @@ def tree_attention(
 ) -> jax.Array:
     """See ``api.tree_attention``; all f32."""
     if layer is None:
-        k_cache, v_cache, layer = k_cache[None], v_cache[None], 0
-    call = jax.ffi.ffi_call(
-        "tree_attention_f32",
-        jax.ShapeDtypeStruct(q.shape, jnp.float32),
-        vmap_method="sequential",
-    )
+        k_cache, v_cache, layer = k_cache[:, None], v_cache[:, None], 0
+    rows, groups, heads, nodes, size = q.shape
+    result = jax.ShapeDtypeStruct((rows, nodes, groups, heads, size), jnp.float32)
+    call = jax.ffi.ffi_call("tree_attention_f32", result, vmap_method="sequential")
     return call(
         q,
         k,

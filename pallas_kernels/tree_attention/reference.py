@@ -28,4 +28,4 @@ def tree_attention(
             score = cap * np.tanh(score / cap)
         weight = np.exp(score - score.max())
         out[b, g, r, n] = weight @ np.stack(values) / weight.sum()
-    return out
+    return out.transpose(0, 3, 1, 2, 4)

@@ -46,9 +46,9 @@ def tree_attention(
     def read(cache, start):
         if layer is None:
             return jax.lax.dynamic_slice_in_dim(cache, start, block, axis=2)
-        sizes = (1, rows, groups, block, size)
-        at = (layer, 0, 0, start, 0)
-        return jax.lax.dynamic_slice(cache, at, sizes)[0]
+        sizes = (rows, 1, groups, block, size)
+        at = (0, layer, 0, start, 0)
+        return jax.lax.dynamic_slice(cache, at, sizes)[:, 0]
 
     own = mask & in_window(depth[:, :, None] - depth[:, None, :])
     first = scores(k, own)
@@ -84,4 +84,5 @@ def tree_attention(
     carry = jax.lax.fori_loop(begin, last, merge, (top, total, mixed))
     _, total, mixed = carry
     out = mixed / total
-    return out.reshape(rows, groups, heads, nodes, size).astype(q.dtype)
+    out = out.reshape(rows, groups, heads, nodes, size).transpose(0, 3, 1, 2, 4)
+    return out.astype(q.dtype)

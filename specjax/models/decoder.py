@@ -26,6 +26,7 @@ from flax import linen as nn
 
 from pallas_kernels import linear as linear_lib
 from pallas_kernels.rms_norm import rms_norm
+from pallas_kernels.rotary import split_heads
 from pallas_kernels.tree_attention import tree_attention
 from specjax.core import tree as tree_lib
 from specjax.models import config as config_lib
@@ -40,7 +41,7 @@ class KVCache(NamedTuple):
     One array a kind, so that a round writes it in one piece.
     """
 
-    k: jax.Array  # f[layers, B, G, S, D]
+    k: jax.Array  # f[B, layers, G, S, D]
     v: jax.Array
 
 
@@ -96,15 +97,11 @@ class Layer(nn.Module):
         qkv = qkv.reshape(rows, nodes, *parts)  # f[B, N, G, R + 2, D]
         if c.qkv_bias:
             qkv = qkv + bias("qkv_bias", *parts)
-        q, k, v = jnp.split(qkv, [c.group, c.group + 1], axis=3)
         if c.qk_norm:
-            q = norm("q_norm", q, c.head_size)
-            k = norm("k_norm", k, c.head_size)
-        q = q.transpose(0, 2, 3, 1, 4)  # f[B, G, R, N, D]
-        k = k[:, :, :, 0].transpose(0, 2, 1, 3)  # f[B, G, N, D]
-        v = v[:, :, :, 0].transpose(0, 2, 1, 3)
-        q = rope.rotate(q, cos[:, None, None], sin[:, None, None])
-        k = rope.rotate(k, cos[:, None], sin[:, None])
+            q, k, v = jnp.split(qkv, [c.group, c.group + 1], axis=3)
+            q, k = norm("q_norm", q, c.head_size), norm("k_norm", k, c.head_size)
+            qkv = jnp.concatenate([q, k, v], axis=3)
+        q, k, v = split_heads(qkv, cos, sin)
         mixed = tree_attention(
             q,
             k,
@@ -119,8 +116,9 @@ class Layer(nn.Module):
             cap=c.attention_cap,
             layer=layer,
         )
-        mixed = mixed.transpose(0, 3, 1, 2, 4).reshape(rows, nodes, heads)
-        attended = linear_lib.linear(mixed, weight("out", heads, c.embed_size))
+        attended = linear_lib.linear(
+            mixed.reshape(rows, nodes, heads), weight("out", heads, c.embed_size)
+        )
         if c.output_bias:
             attended = attended + bias("out_bias", c.embed_size)
         if c.post_norms:
@@ -160,7 +158,7 @@ def init_cache(
       dtype: of keys and values.
     """
     layers, groups = config.num_layers, config.num_kv_heads
-    shape = (layers, rows, groups, capacity, config.head_size)
+    shape = (rows, layers, groups, capacity, config.head_size)
     return KVCache(jnp.zeros(shape, dtype), jnp.zeros(shape, dtype))
 
 
@@ -185,7 +183,7 @@ def forward(
 
     Returns:
       hidden f[B, N, E] after the final norm, features f[B, N, F] concatenated in the
-      order asked for or None, and the new rows f[layers, B, G, N, D].
+      order asked for or None, and the new rows f[B, layers, G, N, D].
     """
     x = linear_lib.take_rows(params["embed"], tree.token)  # f[B, N, E]
     if config.embed_scale != 1.0:
@@ -230,7 +228,7 @@ def _unrolled(config, layers, x, cos, sin, shared, cache, features):
         values.append(v)
         if i in features:
             outputs[i] = x
-    return x, outputs, KVCache(jnp.stack(keys), jnp.stack(values))
+    return x, outputs, KVCache(jnp.stack(keys, axis=1), jnp.stack(values, axis=1))
 
 
 def _scanned(config, layers, x, cos, sin, shared, cache, features):
@@ -257,6 +255,7 @@ def _scanned(config, layers, x, cos, sin, shared, cache, features):
     index = jnp.arange(count, dtype=jnp.int32)
     x, (rows, outputs) = jax.lax.scan(body, x, (layers, index, table, window))
     chosen = {} if outputs is None else {i: outputs[i] for i in features if i >= 0}
+    rows = jax.tree.map(lambda leaf: jnp.moveaxis(leaf, 0, 1), rows)
     return x, chosen, rows
 
 
@@ -293,8 +292,8 @@ def commit(
     one row after the other in place.
 
     Args:
-      cache: f[layers, B, G, S, D].
-      rows: f[layers, B, G, N, D], of a tree's slots.
+      cache: f[B, layers, G, S, D].
+      rows: f[B, layers, G, N, D], of a tree's slots.
       path_slot: i32[B, L], slots of the path; None where it is 0, 1, 2, ...
       start: i32[B].
       count: i32[B].
@@ -316,9 +315,9 @@ def _copy_rows(cache, rows, path_slot, start, count):
         slot = path_slot[row, step]
 
         def put(buffer, new):
-            size = (buffer.shape[0], 1, buffer.shape[2], 1, buffer.shape[4])
-            to = (0, row, 0, start[row] + step, 0)
-            made = jax.lax.dynamic_slice(new, (0, row, 0, slot, 0), size)
+            size = (1, *buffer.shape[1:3], 1, buffer.shape[4])
+            to = (row, 0, 0, start[row] + step, 0)
+            made = jax.lax.dynamic_slice(new, (row, 0, 0, slot, 0), size)
             held = jax.lax.dynamic_slice(buffer, to, size)
             made = jnp.where(step < count[row], made, held)
             return jax.lax.dynamic_update_slice(buffer, made, to)
@@ -333,21 +332,17 @@ def _scatter_rows(cache, rows, path_slot, start, count):
     step = jnp.arange(path_slot.shape[1], dtype=jnp.int32)[None]
     at = jnp.where(step < count[:, None], start[:, None] + step, slots)  # i32[B, L]
 
-    @jax.vmap  # over layers
-    @jax.vmap  # over rows
-    def write(buffer, new, slot, at):  # f[G, S, D], f[G, N, D], i32[L], i32[L]
-        return buffer.at[:, at].set(new[:, slot], mode="drop")
+    @jax.vmap
+    def write(buffer, new, slot, at):  # f[layers, G, S, D], f[layers, G, N, D]
+        return buffer.at[:, :, at].set(new[:, :, slot], mode="drop")
 
-    def put(buffer, new):
-        layers = (buffer.shape[0], *at.shape)
-        slot, place = (jnp.broadcast_to(x, layers) for x in (path_slot, at))
-        return write(buffer, new, slot, place)
-
-    return jax.tree.map(put, cache, rows)
+    return jax.tree.map(
+        lambda buffer, new: write(buffer, new, path_slot, at), cache, rows
+    )
 
 
 def pad(rows: KVCache, slots: int) -> KVCache:
-    """Rows f[layers, B, G, N, D] padded to ``slots`` nodes."""
+    """Rows f[B, layers, G, N, D] padded to ``slots`` nodes."""
 
     def widen(leaf):
         spare = ((0, 0),) * 3 + ((0, slots - leaf.shape[3]), (0, 0))

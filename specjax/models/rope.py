@@ -85,17 +85,3 @@ def tables(
 def table_of_layer(config: config_lib.ModelConfig, layer: int) -> int:
     """Which table a layer uses."""
     return int(config.local_rope_theta is not None and config.window(layer) > 0)
-
-
-def rotate(x: jax.Array, cos: jax.Array, sin: jax.Array) -> jax.Array:
-    """Rotates halves of the last axis.
-
-    Args:
-      x: f[B, ..., N, D].
-      cos, sin: f32[B, ..., N, D / 2], broadcastable against halves of x.
-    """
-    first, second = jnp.split(x.astype(jnp.float32), 2, axis=-1)
-    turned = jnp.concatenate(
-        [first * cos - second * sin, second * cos + first * sin], axis=-1
-    )
-    return turned.astype(x.dtype)

@@ -134,7 +134,7 @@ def scene(name, scanned=False):
     prefixes = [random.integers(0, 31, length).tolist() for length in PREFIX]
     tree = make_tree(random)
     caches = [sequential(model, params, prefix)[1] for prefix in prefixes]
-    cache = jax.tree.map(lambda *rows: jnp.concatenate(rows, axis=1), *caches)
+    cache = jax.tree.map(lambda *rows: jnp.concatenate(rows), *caches)
     return model, params, prefixes, tree, cache
 
 
@@ -218,13 +218,13 @@ def test_commit_of_a_branch_goes_on_from_it():
         for got, want in zip(
             jax.tree.leaves(committed), jax.tree.leaves(wanted), strict=True
         ):
-            np.testing.assert_allclose(got[:, row], want[:, 0], atol=TOLERANCE)
+            np.testing.assert_allclose(got[row], want[0], atol=TOLERANCE)
 
 
 def test_commit_drops_what_does_not_fit():
     """3 rows at slot 30 of 32: two are written, none wraps or clamps."""
     cache = decoder.init_cache(PLAIN, 1, CAPACITY, jnp.float32)
-    shape = (PLAIN.num_layers, 1, PLAIN.num_kv_heads, 3, PLAIN.head_size)
+    shape = (1, PLAIN.num_layers, PLAIN.num_kv_heads, 3, PLAIN.head_size)
     rows = jax.tree.map(lambda _: jnp.ones(shape, jnp.float32), cache)
     start, count = jnp.asarray([30], jnp.int32), jnp.asarray([3], jnp.int32)
     written = decoder.commit(cache, rows, None, start, count)
@@ -235,7 +235,7 @@ def test_commit_drops_what_does_not_fit():
 
 def test_commit_of_none_writes_nothing():
     cache = decoder.init_cache(PLAIN, 1, CAPACITY, jnp.float32)
-    shape = (PLAIN.num_layers, 1, PLAIN.num_kv_heads, 2, PLAIN.head_size)
+    shape = (1, PLAIN.num_layers, PLAIN.num_kv_heads, 2, PLAIN.head_size)
     rows = jax.tree.map(lambda _: jnp.ones(shape, jnp.float32), cache)
     zero = jnp.zeros((1,), jnp.int32)
     for leaf in jax.tree.leaves(decoder.commit(cache, rows, None, zero, zero)):
@@ -309,8 +309,8 @@ def test_a_path_is_committed(write, start, count):
 
     expected = np.array(buffer)
     fits = max(min(count, slots - start), 0)
-    picked = np.asarray(new)[:, 0][:, :, np.asarray(path[0, :fits])]
-    expected[:, 0, :, start : start + fits] = picked
-    expected[:, 1, :, 2] = new[:, 1, :, 1]
+    picked = np.asarray(new)[0][:, :, np.asarray(path[0, :fits])]
+    expected[0, :, :, start : start + fits] = picked
+    expected[1, :, :, 2] = new[1, :, :, 1]
     np.testing.assert_array_equal(done.k, expected)
     np.testing.assert_array_equal(done.v, -expected)
