@@ -150,11 +150,9 @@ def test_a_row_does_not_depend_on_the_others():
     np.testing.assert_array_equal(first[0], second[0])
 
 
-@pytest.mark.native
-def test_a_node_does_not_depend_on_how_many_are_scored_with_it(backend):
+@pytest.mark.parametrize("backend", [NATIVE], indirect=True)
+def test_a_node_does_not_depend_on_how_many_are_scored_with_it():
     """Bit for bit, of native code: XLA adds in an order that depends on shapes."""
-    if backend != "native":
-        pytest.skip("promised of native code only")
     arrays, tree = arguments((2, 2, 3, 40, 24, 512), 12)
     length = np.asarray([300, 7], np.int32)
     whole = compiled(arrays, tree, length, 0.3, 0, 0.0)
