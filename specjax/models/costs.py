@@ -17,8 +17,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from specjax import files
-from specjax.core import history as history_lib
-from specjax.core import tree as tree_lib
 from specjax.models import decoder
 from specjax.models import model as model_lib
 
@@ -141,20 +139,21 @@ def _layers_program(model, params, layers, width) -> Callable[[], Any]:
     start = jnp.full((1,), present, jnp.int32)
     capacity = 2 * _PRESENT if present == _PRESENT else config.max_context
     cache = decoder.init_cache(config, 1, capacity, model.dtype)
-    rest = {key: value for key, value in params.items() if key != "layers"}
+    x = jnp.ones((1, width, config.embed_size), model.dtype)
+    angle = jnp.ones((1, width, config.head_size // 2), jnp.float32)
+    chain = np.arange(width, dtype=np.int32)[None]
+    mask = jnp.asarray(np.tri(width, dtype=bool)[None])
+    shared = decoder.Shared(start, jnp.asarray(chain), mask)
 
-    @jax.jit  # the tree too, or each of its small steps is a program of its own
-    def one(layer, rest, cache, start):
-        blank = jnp.zeros((1, 1), jnp.int32)
-        history = history_lib.create(blank, start, capacity)
-        count = jnp.full((1,), width, jnp.int32)
-        tree = tree_lib.trunk(history, start, count, width)
-        return decoder.forward(config, {**rest, "layers": [layer]}, tree, cache, start)
+    @jax.jit
+    def one(layer, x, angle, shared, cache):
+        run = decoder.Layer(config).apply
+        return run({"params": layer}, x, angle, angle, shared, cache, 0, 0)
 
     def run():
         out = None
         for layer in layers:
-            out = one(layer, rest, cache, start)
+            out = one(layer, x, angle, shared, cache)
         return out
 
     return run

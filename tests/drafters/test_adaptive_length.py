@@ -21,8 +21,8 @@ class Oracle:
     source of its own.
     """
 
-    def __init__(self, nodes, costs, sources=None):
-        self.nodes, self.costs = nodes, costs
+    def __init__(self, nodes, costs, sources=None, kept_cost=0.0):
+        self.nodes, self.costs, self.kept_cost = nodes, costs, kept_cost
         self.sources = sources or {token: 0 for token, _, _ in nodes}
         self.tried, self.taken = {}, {}
 
@@ -43,10 +43,10 @@ class Oracle:
     def propose(self, text, room):
         chances = self._chances(room)
         best = sorted(chances, reverse=True)
-        rates = [
-            (1 + sum(best[: width - 1])) / cost
-            for width, cost in zip(LADDER, self.costs, strict=True)
-        ]
+        rates = []
+        for width, cost in zip(LADDER, self.costs, strict=True):
+            kept = sum(best[: width - 1])
+            rates.append((1 + kept) / (cost + self.kept_cost * kept))
         keep = LADDER[int(np.argmax(rates))] - 1
         order = sorted(range(len(chances)), key=lambda at: (-chances[at], at))[:keep]
         kept = sorted(order)
@@ -63,19 +63,22 @@ class Oracle:
 
 
 @pytest.mark.parametrize(
-    ("nodes", "costs"),
+    ("nodes", "costs", "kept_cost"),
     [
-        (CHAIN, (1.0, 1.2, 1.4, 1.6)),
-        (CHAIN, (1.0, 1.55, 1.6, 3.0)),
-        (BROAD, (1.0, 1.2, 1.5, 2.5)),
-        (BROAD, (1.0, 1.25, 1.3, 1.32)),
+        (CHAIN, (1.0, 1.2, 1.4, 1.6), 0.0),
+        (CHAIN, (1.0, 1.2, 1.4, 1.6), 0.35),
+        (CHAIN, (1.0, 1.55, 1.6, 3.0), 0.0),
+        (BROAD, (1.0, 1.2, 1.5, 2.5), 0.1),
+        (BROAD, (1.0, 1.25, 1.3, 1.32), 0.0),
     ],
 )
-def test_against_plain_python(nodes, costs):
-    made = adaptive_length(fixed(*nodes), widths=LADDER, costs=costs)
+def test_against_plain_python(nodes, costs, kept_cost):
+    made = adaptive_length(
+        fixed(*nodes), widths=LADDER, costs=costs, kept_cost=kept_cost
+    )
     (run,) = replay.check(
         made,
-        lambda: Oracle(nodes, costs),
+        lambda: Oracle(nodes, costs, kept_cost=kept_cost),
         PROMPTS,
         rounds=60,
         max_new_tokens=90,
@@ -117,9 +120,11 @@ def test_free_width_is_used_whole():
     assert [len(seen.drafts) for seen in run if seen.room] == [6] * 5
 
 
-def drafts_by_row(costs, room):
+def drafts_by_row(costs, room, kept_cost=0.0):
     """How many drafts rows with that room get in their first round."""
-    made = adaptive_length(fixed(*CHAIN), widths=LADDER, costs=costs)
+    made = adaptive_length(
+        fixed(*CHAIN), widths=LADDER, costs=costs, kept_cost=kept_cost
+    )
     rows = len(room)
     state = made.drafter.init({"drafter": made.params}, rows, once.CAPACITY)
     nodes = once.propose(made, [[1, 2, 3]] * rows, room=room, state=state)
@@ -135,9 +140,16 @@ def test_rows_share_the_width_that_pays_for_all():
     costs = (1.0, 1.2, 1.5, 1.8)
     # 1, 1.8, 2.4 and 2.575 tokens: by the costs 1, 1.5, 1.6 and 1.43.
     assert drafts_by_row(costs, [20]) == [3]
+    # With 0.8, 1.4 and 1.575 kept the costs are 1, 2, 2.9 and 3.375.
+    assert drafts_by_row(costs, [20], kept_cost=1.0) == [0]
     # One token more each, over the costs of 2, 4, 8 and 14 tokens, which are 1.2, 1.5,
     # 1.93 and 2.73: 1.67, 1.87, 1.76 and 1.31.
     assert drafts_by_row(costs, [20, 1]) == [1, 0]
+
+
+def test_a_negative_cost_of_what_is_kept():
+    with pytest.raises(ValueError, match="kept_cost must be 0 or more, got -1"):
+        adaptive_length(fixed(*CHAIN), widths=(1,), costs=(1.0,), kept_cost=-1)
 
 
 def test_costs_are_params():

@@ -36,20 +36,27 @@ class AdaptiveState:
 
 
 def adaptive_length(
-    child: equipped.AnyDrafter, *, widths: Sequence[int], costs: Sequence[float]
+    child: equipped.AnyDrafter,
+    *,
+    widths: Sequence[int],
+    costs: Sequence[float],
+    kept_cost: float = 0.0,
 ) -> equipped.Equipped:
     """Trims what a drafter proposes to what is worth scoring.
 
-    A round of width w is worth ``(rows + sum of the chances of the w - 1 likeliest
-    drafts of each row) / cost(w)`` tokens per millisecond; the best width is taken,
-    down to no drafts at all. The chance of a draft is the product of confidences
-    along its path, each corrected by how often drafts of that source and confidence
-    were accepted in the row so far: ``(taken + 6 stated) / (tried + 6)``.
+    A round of width w is worth ``(rows + kept) / (cost(w) + kept_cost * kept / rows)``
+    tokens per millisecond, ``kept`` being the sum of the chances of the w - 1 likeliest
+    drafts of each row; the best width is taken, down to no drafts at all. The chance
+    of a draft is the product of confidences along its path, each corrected by how often
+    drafts of that source and confidence were accepted in the row so far:
+    ``(taken + 6 stated) / (tried + 6)``.
 
     Args:
       child: what drafts; its confidences should be estimates of acceptance.
       widths: ladder that the costs belong to, ascending from 1. Decode with the same
         ladder, or costs are not those of the widths that run.
+      kept_cost: more for each draft that a row keeps, in the unit of ``costs``: the
+        walk takes a row of the head for it, as for the first token.
       costs: of a round of each width with one row, in any one unit; several rows
         are taken to cost what as many tokens in one row do. Params, so that other
         costs compile nothing anew.
@@ -57,7 +64,7 @@ def adaptive_length(
     Raises:
       ValueError: the ladder does not ascend from 1, or the costs don't fit it.
 
-    Params: {"child": params of the child, "cost": f32[W]}.
+    Params: {"child": params of the child, "cost": f32[W], "kept_cost": f32[]}.
 
     Source: our own. SuffixDecoding lengthens drafts with the match and EAGLE-2 ranks
     nodes by the product of confidences; that the choice is made by the measured cost
@@ -65,9 +72,17 @@ def adaptive_length(
     """
     inner = equipped.equip(child)
     ladder = _check(tuple(widths), costs)
+    if not kept_cost >= 0:
+        raise ValueError(
+            f"adaptive_length: kept_cost must be 0 or more, got {kept_cost}"
+        )
     return inner._replace(
         drafter=_drafter(inner.drafter, ladder),
-        params={"child": inner.params, "cost": jnp.asarray(costs, jnp.float32)},
+        params={
+            "child": inner.params,
+            "cost": jnp.asarray(costs, jnp.float32),
+            "kept_cost": jnp.float32(kept_cost),
+        },
         label=f"adaptive_length({inner.label})",
         widths=ladder,
     )
@@ -105,7 +120,7 @@ def _drafter(child: contracts.Drafter, ladder: tuple[int, ...]) -> contracts.Dra
         grown, inner = child.propose(own(params), state.child, view, wide)
         sure = dataclasses.replace(grown, confidence=_corrected(state, grown, firsts))
         base = tree.num_nodes
-        budget = _best_budget(ladder, params["drafter"]["cost"], sure, base)
+        budget = _best_budget(ladder, params["drafter"], sure, base)
         kept = union_lib.keep_likeliest(
             grown, budget, base, chance=union_lib.path_confidence(sure)
         )
@@ -131,7 +146,7 @@ def _drafter(child: contracts.Drafter, ladder: tuple[int, ...]) -> contracts.Dra
     )
 
 
-def _best_budget(ladder, cost, tree, base) -> jax.Array:
+def _best_budget(ladder, params, tree, base) -> jax.Array:
     """New drafts i32[B] that each row may keep at the width that pays best."""
     slot = jnp.arange(tree.slots, dtype=jnp.int32)[None]
     new = tree_lib.draft_mask(tree) & (slot >= base[:, None])
@@ -139,13 +154,16 @@ def _best_budget(ladder, cost, tree, base) -> jax.Array:
     likeliest = -jnp.sort(-chance, axis=1)
     gained = jnp.cumsum(likeliest, axis=1)  # by the first so many drafts
     busy = (base > 0).astype(jnp.float32)
-    worth = []
+    rows = jnp.maximum(jnp.sum(busy), 1.0)
+    kept = []
     for width in ladder:
         room = jnp.clip(width - base, 0, tree.slots)  # i32[B]
         most = jnp.take_along_axis(gained, jnp.maximum(room - 1, 0)[:, None], axis=1)
         gain = jnp.where(room > 0, most[:, 0], 0.0)
-        worth.append(jnp.sum(busy + gain))
-    rate = jnp.stack(worth) / _for_rows(ladder, cost, jnp.sum(busy))
+        kept.append(jnp.sum(gain))
+    kept = jnp.stack(kept)
+    cost = _for_rows(ladder, params["cost"], rows) + params["kept_cost"] * kept / rows
+    rate = (rows + kept) / cost
     width = jnp.asarray(ladder, jnp.int32)[jnp.argmax(rate)]
     return jnp.maximum(width - base, 0)
 
@@ -153,7 +171,7 @@ def _best_budget(ladder, cost, tree, base) -> jax.Array:
 def _for_rows(ladder, cost, rows) -> jax.Array:
     """Costs f32[W] of that many rows f32[]: those of as many tokens in one row."""
     points = jnp.asarray(ladder, jnp.float32)
-    wide = points * jnp.maximum(rows, 1.0)
+    wide = points * rows
     slope = (cost[-1] - cost[0]) / max(ladder[-1] - 1, 1)
     beyond = jnp.maximum(wide - points[-1], 0.0)
     return jnp.interp(wide, points, cost) + slope * beyond

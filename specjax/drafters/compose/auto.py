@@ -43,7 +43,9 @@ def auto(costs: costs_lib.Costs, *, vocab_size: int) -> equipped.Equipped:
         recycling = recycling_lib.token_recycling(vocab_size=vocab_size, nodes=most)
         child = merge(copies, recycling, budget=budget)
         cost = tuple(map(sum, zip(ladder.forward, ladder.top_ids, strict=True)))
-    made = adaptive_length(child, widths=ladder.widths, costs=cost)
+    made = adaptive_length(
+        child, widths=ladder.widths, costs=cost, kept_cost=costs.top_ids[0]
+    )
     times = ", ".join(
         f"{width}: {ms:.1f}" for width, ms in zip(ladder.widths, cost, strict=True)
     )
