@@ -1,5 +1,7 @@
 """The public function: checks arguments and chooses an implementation."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 
@@ -76,32 +78,12 @@ def tree_attention(
             f"of {BLOCK}, got {slots}"
         )
 
-    def by_xla(*arguments):
-        return xla.tree_attention(
-            *arguments,
-            length=length,
-            depth=depth,
-            mask=mask,
-            scale=scale,
-            window=window,
-            cap=cap,
-            layer=layer,
-        )
-
-    def native(*arguments):
-        return cpu.tree_attention(
-            *arguments,
-            length=length,
-            depth=depth,
-            mask=mask,
-            scale=scale,
-            window=window,
-            cap=cap,
-            layer=layer,
-        )
-
+    rest = {"length": length, "depth": depth, "mask": mask, "window": window}
+    rest |= {"scale": scale, "cap": cap, "layer": layer}
+    by_xla = functools.partial(xla.tree_attention, **rest)
     floats = (q, k, v, k_cache, v_cache)
     single = all(x.dtype == jnp.float32 for x in floats)
     if not single or not cpu.available():
         return by_xla(*floats)
+    native = functools.partial(cpu.tree_attention, **rest)
     return jax.lax.platform_dependent(*floats, cpu=native, default=by_xla)

@@ -48,7 +48,7 @@ struct Tile {
 // What one part gives for each query of a tile: top, total, then size sums.
 inline int64_t stride_of(const Shape& is) { return is.size + 2; }
 
-// exp(x) for x <= 0, the same on every machine.
+// exp(x) for x <= 0, plain enough for the compiler to vectorise a loop of it.
 inline float exp_of(float x) {
   x = x < -87.0f ? -87.0f : x;
   const float shifted = x * 1.44269504f + 12582912.0f;  // rounds to a whole number
@@ -178,6 +178,12 @@ void part(const Inputs& in, const Tile& tile, const float* keys, const float* va
   for (; i < tile.end; ++i) some(std::integral_constant<int, 1>(), i);
 }
 
+// The first block of the cache that any node of row b sees: its least depth is 0.
+int64_t first_block(const Inputs& in, int64_t b) {
+  if (!in.window) return 0;
+  return std::max<int64_t>(0, int64_t(in.length[b]) - in.window + 1) / kBlock;
+}
+
 // Part `index` of a tile: 0 holds the tree's rows up to kBlock, and so on, then blocks
 // of the cache.
 void part_at(const Inputs& in, const Tile& tile, int64_t index, float* out) {
@@ -200,7 +206,8 @@ void part_at(const Inputs& in, const Tile& tile, int64_t index, float* out) {
     part(in, tile, in.k + at, in.v + at, count, sees, out);
     return;
   }
-  const int64_t length = in.length[tile.b], first = (index - own_parts) * kBlock;
+  const int64_t length = in.length[tile.b];
+  const int64_t first = (first_block(in, tile.b) + index - own_parts) * kBlock;
   const int64_t count = std::min(kBlock, length - first);
   const auto sees = [&](int64_t i, float* row) {
     if (!in.window) return;
@@ -238,7 +245,8 @@ void finish(const Inputs& in, const Tile& tile, const float* sums, float* out) {
 }
 
 int64_t num_parts(const Inputs& in, int64_t b) {
-  return (in.is.nodes + kBlock - 1) / kBlock + (in.length[b] + kBlock - 1) / kBlock;
+  const int64_t blocks = (in.length[b] + kBlock - 1) / kBlock;
+  return (in.is.nodes + kBlock - 1) / kBlock + blocks - first_block(in, b);
 }
 
 void run(const Inputs& in, float* out) {

@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 
 from pallas_kernels.rms_norm import rms_norm
+from specjax import checkpoints
+from specjax.core import history as history_lib
 from specjax.core import tree as tree_lib
 from specjax.models import config as config_lib
 from specjax.models import decoder
@@ -314,3 +316,23 @@ def test_a_path_is_committed(write, start, count):
     expected[1, :, :, 2] = new[1, :, :, 1]
     np.testing.assert_array_equal(done.k, expected)
     np.testing.assert_array_equal(done.v, -expected)
+
+
+@pytest.mark.native
+def test_logits_do_not_depend_on_how_many_nodes_are_scored(smollm2):
+    """Bit for bit, two layers of the real model with its weights as stored."""
+    lm = checkpoints.truncate(smollm2, 2)
+    target = lm.model.target
+    tokens = np.random.default_rng(0).integers(100, 40_000, (1, 16)).astype(np.int32)
+    start = jnp.zeros((1,), jnp.int32)
+
+    @functools.partial(jax.jit, static_argnames="width")
+    def logits(params, width):
+        history = history_lib.create(jnp.asarray(tokens), start + 16, 64)
+        tree = tree_lib.trunk(history, start, start + width, width)
+        scored = target.forward(params, tree, target.init(1, 64), start, ())
+        return target.head(params, scored.hidden[0])
+
+    whole = np.asarray(logits(lm.params, 16))
+    for width in (1, 2, 4, 8):
+        np.testing.assert_array_equal(logits(lm.params, width), whole[:width])
