@@ -1,6 +1,6 @@
 """Products of few rows with weights that stay as they were stored."""
 
-from pallas_kernels.linear.api import linear, take_rows
+from pallas_kernels.linear.api import linear, pack, take_rows
 from pallas_kernels.linear.cpu import available
 from pallas_kernels.linear.formats import FORMATS, Packed, decode, finite
 
@@ -11,5 +11,6 @@ __all__ = [
     "decode",
     "finite",
     "linear",
+    "pack",
     "take_rows",
 ]

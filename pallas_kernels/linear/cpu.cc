@@ -13,6 +13,7 @@
 
 #include "parallel.h"
 #include "simd.h"
+#include "tiles.h"
 #include "xla/ffi/api/ffi.h"
 
 namespace {
@@ -218,18 +219,56 @@ ffi::Error linear(ffi::Buffer<ffi::F32> x, ffi::AnyBuffer weights,
   return ffi::Error::Success();
 }
 
+#if SPECJAX_TILES
+
+// The same with 16 outputs' blocks beside each other: see tiles.h.
+template <class Format>
+ffi::Error linear_x16(ffi::Buffer<ffi::F32> x, ffi::AnyBuffer weights,
+                      ffi::ResultBuffer<ffi::F32> y) {
+  const int64_t rows = x.dimensions()[0], inputs = x.dimensions()[1];
+  const int64_t outputs = y->dimensions()[1];
+  native::Pool& pool = native::Pool::get();
+  const auto split =
+      tiles::split_rows<Format::kZero>(x.typed_data(), rows, inputs / tiles::kBlock);
+  const int64_t each = outputs / tiles::kOut / (pool.size() * kTasks);
+  const int64_t step = std::max<int64_t>(1, each) * tiles::kOut;
+  const auto* stored = reinterpret_cast<const uint8_t*>(weights.untyped_data());
+  float* to = y->typed_data();
+  pool.run((outputs + step - 1) / step, [=](int64_t i) {
+    tiles::outputs<Format>(stored, split, to, outputs, i * step,
+                           std::min(outputs, (i + 1) * step));
+  });
+  return ffi::Error::Success();
+}
+
+#endif
+
 }  // namespace
 
-#define SPECJAX_LINEAR(name, Format)                                 \
-  XLA_FFI_DEFINE_HANDLER_SYMBOL(name, linear<Format>,                \
+// How many outputs' blocks should lie beside each other for the fastest products here.
+extern "C" int linear_lanes() {
+#if SPECJAX_TILES
+  if (tiles::available()) return tiles::kOut;
+#endif
+  return 1;
+}
+
+#define SPECJAX_LINEAR(name, function)                               \
+  XLA_FFI_DEFINE_HANDLER_SYMBOL(name, function,                      \
                                 ffi::Ffi::Bind()                     \
                                     .Arg<ffi::Buffer<ffi::F32>>()    \
                                     .Arg<ffi::AnyBuffer>()           \
                                     .Ret<ffi::Buffer<ffi::F32>>())
 
-SPECJAX_LINEAR(linear_f32, F32);
-SPECJAX_LINEAR(linear_bf16, BF16);
-SPECJAX_LINEAR(linear_f16, F16);
-SPECJAX_LINEAR(linear_q8_0, Q8_0);
-SPECJAX_LINEAR(linear_q4_0, Q4_0);
-SPECJAX_LINEAR(linear_q4_1, Q4_1);
+SPECJAX_LINEAR(linear_f32, linear<F32>);
+SPECJAX_LINEAR(linear_bf16, linear<BF16>);
+SPECJAX_LINEAR(linear_f16, linear<F16>);
+SPECJAX_LINEAR(linear_q8_0, linear<Q8_0>);
+SPECJAX_LINEAR(linear_q4_0, linear<Q4_0>);
+SPECJAX_LINEAR(linear_q4_1, linear<Q4_1>);
+
+#if SPECJAX_TILES
+SPECJAX_LINEAR(linear_q8_0_x16, linear_x16<tiles::Q8_0>);
+SPECJAX_LINEAR(linear_q4_0_x16, linear_x16<tiles::Q4_0>);
+SPECJAX_LINEAR(linear_q4_1_x16, linear_x16<tiles::Q4_1>);
+#endif

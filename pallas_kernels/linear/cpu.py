@@ -9,11 +9,23 @@ from pallas_kernels.native import build
 
 def available() -> bool:
     """Whether the native code is there; the first call compiles it."""
-    return build.load("linear", [f"linear_{kind}" for kind in formats.FORMATS])
+    names = [f"linear_{kind}" for kind in formats.FORMATS]
+    if lanes() > 1:
+        names += [f"linear_{kind}_x{lanes()}" for kind in formats.INTERLEAVED]
+    return build.load("linear", names)
+
+
+def lanes() -> int:
+    """How many outputs' blocks this machine likes to have beside each other."""
+    library = build.library("linear")
+    return library.linear_lanes() if library else 1
 
 
 def linear(x: jax.Array, weight: formats.Packed) -> jax.Array:
     """See ``api.linear``; x is f32[N, K]."""
+    name = f"linear_{weight.kind}"
+    if weight.lanes > 1:
+        name += f"_x{weight.lanes}"
     result = jax.ShapeDtypeStruct((x.shape[0], weight.shape[1]), jnp.float32)
-    call = jax.ffi.ffi_call(f"linear_{weight.kind}", result, vmap_method="sequential")
+    call = jax.ffi.ffi_call(name, result, vmap_method="sequential")
     return call(x, weight.rows)

@@ -1,7 +1,8 @@
 """How weights may be stored: as numbers, or in blocks that share a scale.
 
 A format's bytes are those of GGUF, so that a file's weights need no repacking. Blocks
-run along a row; a row is all weights of one output.
+run along a row; a row is all weights of one output. For machines that multiply many
+outputs at once the blocks of some can be interleaved: the same bytes in another order.
 """
 
 import dataclasses
@@ -77,18 +78,25 @@ FORMATS = {
 }
 
 
+INTERLEAVED = tuple(name for name, form in FORMATS.items() if form.num_halves)
+_WORD = 4  # bytes of an output that lie together in interleaved blocks
+
+
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Packed:
-    """Weights of M outputs and K inputs as they were stored.
+    """Weights of M outputs and K inputs as they were stored, or interleaved.
 
     Attributes:
-      rows: [M, K / weights * size] of the format's dtype; row m holds output m.
+      rows: [M, K / weights * size] of the format's dtype, row m holding output m; or,
+        interleaved, [M / lanes, K / weights, lanes * size].
       kind: name of the format, static.
+      lanes: outputs whose blocks lie beside each other, static; 1 is none.
     """
 
     rows: jax.Array
     kind: str = dataclasses.field(metadata={"static": True})
+    lanes: int = dataclasses.field(default=1, metadata={"static": True})
 
     @property
     def format(self) -> Format:
@@ -97,12 +105,61 @@ class Packed:
     @property
     def shape(self) -> tuple[int, int]:
         """(K, M): the matrix that a row x f[K] is multiplied by."""
+        if self.lanes > 1:
+            groups, blocks, _ = self.rows.shape
+            return blocks * self.format.weights, groups * self.lanes
         outputs, stored = self.rows.shape
         return stored // self.format.size * self.format.weights, outputs
 
 
+def interleave(rows: np.ndarray, kind: str, lanes: int) -> Packed:
+    """Stored rows with blocks of so many outputs beside each other, if they can be.
+
+    Then a vector holds the same part of a block of each output, and one load gets it.
+    Of a block of all outputs first come their scales, then their least values, then
+    words of four bytes: the first one of each output, the second of each, and so on.
+
+    Args:
+      rows: [M, K / weights * size].
+      kind: their format. One without blocks stays as it is, and so do rows whose
+        number is not a multiple of ``lanes``.
+      lanes: 1 leaves all as it is.
+    """
+    form, outputs = FORMATS[kind], rows.shape[0]
+    if lanes == 1 or kind not in INTERLEAVED or outputs % lanes:
+        return Packed(jax.device_put(rows), kind)
+    blocks = rows.reshape(outputs // lanes, lanes, -1, form.size).swapaxes(1, 2)
+    split = 2 * form.num_halves
+    parts = [
+        blocks[..., part].reshape(*blocks.shape[:3], -1, width)
+        for part, width in ((slice(0, split), 2), (slice(split, None), _WORD))
+    ]
+    flat = [np.swapaxes(part, 2, 3).reshape(*blocks.shape[:2], -1) for part in parts]
+    return Packed(jax.device_put(np.concatenate(flat, axis=-1)), kind, lanes)
+
+
+def take_rows(weight: Packed, index: jax.Array) -> Packed:
+    """The weights of outputs i32[n], not interleaved."""
+    if weight.lanes == 1:
+        return Packed(weight.rows[index], weight.kind)
+    groups = weight.rows[index // weight.lanes]  # [n, blocks, lanes * size]
+    lane = index % weight.lanes
+    split = 2 * weight.format.num_halves * weight.lanes
+
+    def own(part: jax.Array, width: int) -> jax.Array:
+        words = part.reshape(*part.shape[:2], -1, weight.lanes, width)
+        found = jax.vmap(lambda w, at: w[:, :, at])(words, lane)
+        return found.reshape(*part.shape[:2], -1)
+
+    parts = [own(groups[..., :split], 2), own(groups[..., split:], _WORD)]
+    rows = jnp.concatenate(parts, axis=-1)
+    return Packed(rows.reshape(len(index), -1), weight.kind)
+
+
 def decode(weight: Packed) -> jax.Array:
     """The weights as f32[M, K]."""
+    if weight.lanes > 1:
+        weight = take_rows(weight, jnp.arange(weight.shape[1]))
     form = weight.format
     blocks = weight.rows.reshape(*weight.rows.shape[:-1], -1, form.size)
     return form.decode(blocks).reshape(*weight.rows.shape[:-1], -1)

@@ -26,6 +26,12 @@ _COMPILERS = ("c++", "g++", "clang++")
 _SECONDS = 300  # a compiler that takes longer has hung
 
 
+def version(op: str) -> str:
+    """Names the build that is in use, for what was measured with it."""
+    opened = library(op)
+    return pathlib.Path(opened._name).stem if opened else "none"
+
+
 def load(op: str, functions: Sequence[str]) -> bool:
     """Whether the op's native functions may be called; builds them if need be.
 
@@ -40,19 +46,27 @@ def load(op: str, functions: Sequence[str]) -> bool:
 
 
 @functools.cache
-def _load(op: str, functions: tuple[str, ...]) -> bool:
+def library(op: str) -> ctypes.CDLL | None:
+    """The op's shared library, or None as `load` says why."""
     if os.environ.get("SPECJAX_NATIVE", "1") == "0":
-        return False
+        return None
     try:
-        library = _opened(op)
+        return _opened(op)
     except (OSError, _NotBuilt) as error:
         warnings.warn(
             f"{op}: no native code, so XLA computes it, more slowly: {error}",
             stacklevel=4,
         )
+        return None
+
+
+@functools.cache
+def _load(op: str, functions: tuple[str, ...]) -> bool:
+    opened = library(op)
+    if opened is None:
         return False
     for name in functions:
-        handler = jax.ffi.pycapsule(getattr(library, name))
+        handler = jax.ffi.pycapsule(getattr(opened, name))
         jax.ffi.register_ffi_target(name, handler, platform="cpu")
     return True
 
@@ -124,7 +138,8 @@ def _digest(source: pathlib.Path, command: Sequence[str]) -> str:
     ).stdout
     headers = importlib.metadata.version("jaxlib")
     facts = [version, *command, headers, platform.machine(), _abilities()]
-    files = [source, *sorted((_ROOT / "native").glob("*.h"))]
+    headers_of = (source.parent, _ROOT / "native")
+    files = [source, *(h for folder in headers_of for h in sorted(folder.glob("*.h")))]
     whole = "\n".join(facts).encode() + b"".join(path.read_bytes() for path in files)
     return hashlib.sha256(whole).hexdigest()[:16]
 

@@ -118,11 +118,10 @@ inline void sums(const Vec (&v)[16], float* out) {
                                                      _mm512_castps_pd(four[i + 2]))));
   const Vec one = add(_mm512_shuffle_ps(two[0], two[1], 0x88),
                       _mm512_shuffle_ps(two[0], two[1], 0xdd));
-  // Where the vectors have come to lie.
-  constexpr int kVector[16] = {0, 2, 1, 3, 8, 10, 9, 11, 4, 6, 5, 7, 12, 14, 13, 15};
-  float lane[16];
-  store(lane, one);
-  for (int i = 0; i < 16; ++i) out[kVector[i]] = lane[i];
+  // Where each vector's sum has come to lie.
+  const __m512i lane =
+      _mm512_setr_epi32(0, 2, 1, 3, 8, 10, 9, 11, 4, 6, 5, 7, 12, 14, 13, 15);
+  store(out, _mm512_permutexvar_ps(lane, one));
 #else
   for (int i = 0; i < 16; ++i) out[i] = sum(v[i]);
 #endif
@@ -143,17 +142,16 @@ inline void products(const float* const* w, const float* x, int64_t length, floa
     for (int o = 0; o < kOut; ++o) {
       const Vec weight = load(w[o] + k);
       for (int n = 0; n < kRows; ++n)
-        lanes[o * kRows + n] = fma(weight, row[n], lanes[o * kRows + n]);
+        lanes[n * kOut + o] = fma(weight, row[n], lanes[n * kOut + o]);
     }
   }
   float total[16];
   sums(lanes, total);
-  for (int o = 0; o < kOut; ++o)
-    for (int n = 0; n < kRows; ++n) {
-      float value = total[o * kRows + n];
-      for (int64_t k = whole; k < length; ++k) value += w[o][k] * x[n * length + k];
-      y[n * stride + o] = value;
-    }
+  for (int64_t k = whole; k < length; ++k)
+    for (int n = 0; n < kRows; ++n)
+      for (int o = 0; o < kOut; ++o) total[n * kOut + o] += w[o][k] * x[n * length + k];
+  for (int n = 0; n < kRows; ++n)
+    std::memcpy(y + n * stride, total + n * kOut, kOut * sizeof(float));
 }
 
 inline float half_to_float(const uint8_t* p) {

@@ -175,7 +175,11 @@ void part(const Inputs& in, const Tile& tile, const float* keys, const float* va
   };
   int64_t i = tile.begin;
   for (; i + 4 <= tile.end; i += 4) some(std::integral_constant<int, 4>(), i);
-  for (; i < tile.end; ++i) some(std::integral_constant<int, 1>(), i);
+  switch (tile.end - i) {
+    case 3: return some(std::integral_constant<int, 3>(), i);
+    case 2: return some(std::integral_constant<int, 2>(), i);
+    case 1: return some(std::integral_constant<int, 1>(), i);
+  }
 }
 
 // The first block of the cache that any node of row b sees: its least depth is 0.

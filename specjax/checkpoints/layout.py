@@ -225,8 +225,7 @@ def read_params(
                 raise _not_finite(prefix + names[key], kind)
             turned = storage.interleaved_rope and key in ("q", "k")
             arrays.append(_halves(rows, config.head_size) if turned else rows)
-        rows = _join_rows(config, leaf, arrays)
-        return linear.Packed(jax.device_put(rows), parts[0][1])
+        return linear.pack(_join_rows(config, leaf, arrays), parts[0][1])
 
     def layer_leaf(leaf: str, i: int) -> np.ndarray | linear.Packed:
         prefix = naming.prefix.format(i)

@@ -195,8 +195,12 @@ def test_stored_weights_keep_the_bytes_of_the_file(small, tmp_path):
     path = made.gguf(tmp_path / "m.gguf", kind="Q4_0")
     down = checkpoints.load(path, weights="stored").params["layers"][0]["down"]
     file = gguf.open_gguf(path)
-    np.testing.assert_array_equal(down.rows, file.stored("blk.0.ffn_down.weight")[0])
-    assert down.kind == "q4_0"
+    rows, kind = file.stored("blk.0.ffn_down.weight")
+    assert down.kind == kind == "q4_0"
+    assert down.rows.nbytes == rows.nbytes
+    np.testing.assert_array_equal(
+        linear.decode(down), linear.decode(linear.Packed(rows, kind))
+    )
 
 
 def test_parts_of_one_matrix_in_several_formats_are_decoded(small, tmp_path):

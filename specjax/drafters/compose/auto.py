@@ -8,7 +8,7 @@ import warnings
 
 import jax
 
-from pallas_kernels import linear
+from pallas_kernels.native import build
 from specjax import checkpoints
 from specjax.drafters import equipped
 from specjax.drafters.compose.adaptive_length import adaptive_length
@@ -17,6 +17,7 @@ from specjax.drafters.lookup import token_recycling as recycling_lib
 from specjax.drafters.lookup.suffix import suffix
 from specjax.models import costs as costs_lib
 
+_NATIVE = ("linear", "tree_attention", "rms_norm", "rotary")
 _WORTH = 1.1  # by how much recycling alone must beat plain decoding to be taken in
 
 
@@ -95,7 +96,7 @@ def measured(lm: checkpoints.LanguageModel) -> costs_lib.Costs:
     facts = {
         "model": repr(lm.model.config),
         "weights": str(jax.tree.map(lambda x: (x.shape, str(x.dtype)), lm.params)),
-        "native": linear.available(),
+        "native": [build.version(op) for op in _NATIVE],
         "widths": costs_lib.WIDTHS,
         "device": jax.devices()[0].device_kind,
         "cpus": os.cpu_count(),
