@@ -48,27 +48,6 @@ struct Tile {
 // What one part gives for each query of a tile: top, total, then size sums.
 inline int64_t stride_of(const Shape& is) { return is.size + 2; }
 
-// exp(x) for x <= 0, plain enough for the compiler to vectorise a loop of it.
-inline float exp_of(float x) {
-  x = x < -87.0f ? -87.0f : x;
-  const float shifted = x * 1.44269504f + 12582912.0f;  // rounds to a whole number
-  const float whole = shifted - 12582912.0f;
-  const float rest = (x - whole * 0.693359375f) + whole * 2.12194440e-4f;
-  float poly = 1.9875691500e-4f;
-  poly = poly * rest + 1.3981999507e-3f;
-  poly = poly * rest + 8.3334519073e-3f;
-  poly = poly * rest + 4.1665795894e-2f;
-  poly = poly * rest + 1.6666665459e-1f;
-  poly = poly * rest + 5.0000001201e-1f;
-  poly = poly * rest * rest + rest + 1.0f;
-  int32_t power;
-  std::memcpy(&power, &shifted, 4);
-  power = (power + 127) << 23;  // 2^whole: the magic number's low bits hold it
-  float factor;
-  std::memcpy(&factor, &power, 4);
-  return poly * factor;
-}
-
 // Scores of queries x f[count, size] with keys f[keys, size]: f[count, kBlock].
 template <int kRows>
 void scores_of(const float* x, const float* keys, int64_t num_keys, int64_t size,
@@ -130,7 +109,7 @@ void part_of(const Inputs& in, const float* x, const float* keys, const float* v
     const float top = simd::greatest(greatest);
     const float base = top == kNone ? 0 : top;
     for (int64_t p = 0; p < padded; ++p)
-      row[p] = row[p] == kNone ? 0.0f : exp_of(row[p] - base);
+      row[p] = row[p] == kNone ? 0.0f : simd::exp_of(row[p] - base);
     Vec sum = simd::zero();
     for (int64_t p = 0; p < padded; p += simd::kLanes)
       sum = simd::add(sum, simd::load(row + p));
@@ -231,7 +210,7 @@ void merge(const Shape& is, float* sum, const float* more) {
     return;
   }
   const float top = std::max(sum[0], more[0]);
-  const float old = exp_of(sum[0] - top), add = exp_of(more[0] - top);
+  const float old = simd::exp_of(sum[0] - top), add = simd::exp_of(more[0] - top);
   sum[0] = top;
   for (int64_t i = 1; i < stride_of(is); ++i) sum[i] = sum[i] * old + more[i] * add;
 }

@@ -6,6 +6,7 @@ Of stacked layers only a few are used, since slices are copies.
 """
 
 import dataclasses
+import functools
 import json
 import pathlib
 import time
@@ -16,11 +17,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from pallas_kernels import verify
 from specjax import files
 from specjax.models import decoder
 from specjax.models import model as model_lib
 
-WIDTHS = (1, 4, 8, 16)
+WIDTHS = (1, 2, 4, 8, 16)
 _PRESENT = 256  # tokens in the cache while measuring
 _REPEATS = 3
 _LAYERS = 32  # most layers whose weights are used
@@ -34,13 +36,15 @@ class Costs:
 
     Attributes:
       widths: ascending from 1.
-      forward: of scoring that many tokens, the head of one of them included.
+      forward: of scoring that many tokens and drawing one.
       top_ids: more for the best ids after each of them.
+      draw: more for each further token that is drawn, in ms.
     """
 
     widths: tuple[int, ...]
     forward: tuple[float, ...]
     top_ids: tuple[float, ...]
+    draw: float
 
     def __post_init__(self) -> None:
         ladder = list(self.widths)
@@ -55,6 +59,8 @@ class Costs:
                 )
         if min(self.forward) <= 0:
             raise ValueError(f"costs: forward must be positive, got {self.forward}")
+        if not self.draw >= 0:
+            raise ValueError(f"costs: draw must be 0 ms or more, got {self.draw}")
 
     def steps(self, gain: float = 1.04) -> "Costs":
         """Without the widths that cost hardly less than the next wider one.
@@ -72,6 +78,7 @@ class Costs:
             tuple(self.widths[at] for at in kept),
             tuple(self.forward[at] for at in kept),
             tuple(self.top_ids[at] for at in kept),
+            self.draw,
         )
 
 
@@ -89,10 +96,10 @@ def load(path: pathlib.Path) -> Costs:
     """
     try:
         held = json.loads(path.read_text(encoding="utf-8"))
-        fields = {
-            field.name: tuple(held[field.name]) for field in dataclasses.fields(Costs)
+        per_width = {
+            name: tuple(held[name]) for name in ("widths", "forward", "top_ids")
         }
-        return Costs(**fields)
+        return Costs(**per_width, draw=held["draw"])
     except OSError as error:
         raise ValueError(f"costs: can't read {path} ({error.strerror})") from error
     except (KeyError, TypeError, ValueError) as error:
@@ -111,16 +118,17 @@ def measure(
     """
     layers = _layers(params)
     scale = model.config.num_layers / len(layers)
-    programs = [_layers_program(model, params, layers, width) for width in widths]
+    programs = [_layers_program(model, layers, width) for width in widths]
     ends = (widths[0], widths[-1])
     programs += [_top_program(model, params, width) for width in ends]
-    times = _least_ms(programs)
-    forward, top = [scale * ms for ms in times[:-2]], times[-2:]
+    programs += [_draw_program(model, params), _idle_program(model, layers)]
+    *times, low, high, draw, idle = _least_ms(programs)
+    # Of the calls, one a layer, a round makes none.
+    forward = [scale * max(ms - idle, 0.1 * ms) for ms in times]
     # Rows of one product: what lies between is linear enough to save the compiling.
-    top_ids = np.interp(widths, ends, top).tolist()
-    # A round walks over one row of logits at least.
-    with_head = tuple(ms + top_ids[0] for ms in forward)
-    return Costs(tuple(widths), with_head, tuple(top_ids))
+    top_ids = np.interp(widths, ends, (low, high)).tolist()
+    with_draw = tuple(ms + draw for ms in forward)
+    return Costs(tuple(widths), with_draw, tuple(top_ids), draw)
 
 
 def _layers(params) -> list:
@@ -132,8 +140,28 @@ def _layers(params) -> list:
     return list(layers[:_LAYERS])
 
 
-def _layers_program(model, params, layers, width) -> Callable[[], Any]:
+def _layers_program(model, layers, width) -> Callable[[], Any]:
     """Runs all layers over a trunk of that many tokens, a layer at a call."""
+    arguments = _arguments(model, width)
+    one = jax.jit(functools.partial(_layer, model))
+    return lambda: [one(layer, *arguments) for layer in layers][-1]
+
+
+def _idle_program(model, layers) -> Callable[[], Any]:
+    """The calls of `_layers_program` with nothing to do."""
+    arguments = _arguments(model, 1)
+    one = jax.jit(lambda layer, x, *rest: x)
+    return lambda: [one(layer, *arguments) for layer in layers][-1]
+
+
+def _layer(model, layer, x, angle, shared, cache):
+    config = dataclasses.replace(model.config, num_layers=1, windows=())
+    run = decoder.Layer(config).apply
+    return run({"params": layer}, x, angle, angle, shared, cache, 0, 0)
+
+
+def _arguments(model, width) -> tuple:
+    """Rows, angles, tree and cache of one layer's call."""
     config = dataclasses.replace(model.config, num_layers=1, windows=())
     present = min(_PRESENT, config.max_context - width)
     start = jnp.full((1,), present, jnp.int32)
@@ -143,20 +171,7 @@ def _layers_program(model, params, layers, width) -> Callable[[], Any]:
     angle = jnp.ones((1, width, config.head_size // 2), jnp.float32)
     chain = np.arange(width, dtype=np.int32)[None]
     mask = jnp.asarray(np.tri(width, dtype=bool)[None])
-    shared = decoder.Shared(start, jnp.asarray(chain), mask)
-
-    @jax.jit
-    def one(layer, x, angle, shared, cache):
-        run = decoder.Layer(config).apply
-        return run({"params": layer}, x, angle, angle, shared, cache, 0, 0)
-
-    def run():
-        out = None
-        for layer in layers:
-            out = one(layer, x, angle, shared, cache)
-        return out
-
-    return run
+    return x, angle, decoder.Shared(start, jnp.asarray(chain), mask), cache
 
 
 def _top_program(model, params, width) -> Callable[[], Any]:
@@ -171,6 +186,20 @@ def _top_program(model, params, width) -> Callable[[], Any]:
         return jax.lax.top_k(decoder.head(config, rest, hidden), most)
 
     return lambda: best(rest, hidden)
+
+
+def _draw_program(model, params) -> Callable[[], Any]:
+    """Draws one token greedily, as a step of the walk does."""
+    config = model.config
+    rest = {key: value for key, value in params.items() if key != "layers"}
+    hidden = jnp.ones((1, config.embed_size), model.dtype)
+
+    @jax.jit
+    def draw(rest, hidden):
+        logits = decoder.head(config, rest, hidden)
+        return verify.argmax(logits), verify.log_sum_exp(logits)
+
+    return lambda: draw(rest, hidden)
 
 
 def _least_ms(runs: Sequence[Callable[[], Any]]) -> list[float]:

@@ -10,6 +10,7 @@ import functools
 import jax
 import jax.numpy as jnp
 
+from pallas_kernels import verify as verify_lib
 from specjax.core import contracts, noise
 from specjax.core import sampling as sampling_lib
 from specjax.verify import walk
@@ -36,7 +37,7 @@ def draw(
 
     sampled = jnp.any(sampling.temperature > 0)
     scores = jax.lax.cond(sampled, perturb, lambda x: x, logits)
-    return jnp.argmax(scores, axis=1).astype(jnp.int32)
+    return verify_lib.argmax(scores)
 
 
 def _rule(place: walk.Place) -> walk.Step:

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
+from pallas_kernels import verify as verify_lib
 from specjax.core import contracts
 from specjax.core import outcome as outcome_lib
 from specjax.core import processors as processors_lib
@@ -117,7 +118,7 @@ def walk(
         here = jnp.arange(depth + 1)[None, :] == carry.num_new[:, None]
         write = here & carry.running[:, None]  # bool[B, depth + 1]
         chosen = jnp.take_along_axis(raw, token[:, None], axis=1)[:, 0]
-        log_prob = chosen - jax.nn.logsumexp(raw, axis=1)
+        log_prob = chosen - verify_lib.log_sum_exp(raw)
         return _Carry(
             alive=alive,
             running=carry.running & moved & ~ends,

@@ -14,7 +14,7 @@ from tests.bigram import bigram
 # Options for those that have no defaults on the tiny model.
 CHILDREN = ["prompt_lookup", "bigram"]
 # Costs so flat that every kind of draft pays, and the ladder has two rungs.
-FLAT = costs.Costs((1, 16), (10.0, 11.0), (0.1, 0.2))
+FLAT = costs.Costs((1, 16), (10.0, 11.0), (0.1, 0.2), 0.1)
 OPTIONS = {
     "draft_model": {"layers": 1},
     "cascade": {"layers": 1, "k": "3,4/0,4", "lenience": 3},

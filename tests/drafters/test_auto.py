@@ -8,9 +8,11 @@ from specjax.models import costs
 from tests import tiny_model
 from tests.drafters import replay
 
-STEEP = costs.Costs((1, 4, 8, 16), (33.0, 50.0, 62.0, 83.0), (5.0, 9.0, 10.0, 14.0))
-FLAT = costs.Costs((1, 4, 16), (10.0, 10.5, 11.0), (0.1, 0.2, 0.4))
-PROHIBITIVE = costs.Costs((1, 4), (1.0, 9.0), (0.1, 0.1))
+STEEP = costs.Costs(
+    (1, 4, 8, 16), (33.0, 50.0, 62.0, 83.0), (5.0, 9.0, 10.0, 14.0), 5.0
+)
+FLAT = costs.Costs((1, 4, 16), (10.0, 10.5, 11.0), (0.1, 0.2, 0.4), 0.1)
+PROHIBITIVE = costs.Costs((1, 4), (1.0, 9.0), (0.1, 0.1), 0.1)
 PROMPTS = [[1, 2, 3, 1, 2], [4, 4, 4], [6, 5, 4, 3, 2, 1, 0] * 3]
 
 
@@ -53,7 +55,7 @@ def test_the_same_costs_make_the_same_choices():
 def test_the_gain_of_recycling_alone():
     # Width 4 scores the three likeliest nodes: 0.39, 0.39 * 0.39 and 0.39 / 2^1.75.
     expected = (1 + 0.39 + 0.39**2 + 0.39 / 2**1.75) * 33 / (40 + 2)
-    table = costs.Costs((1, 4), (33.0, 40.0), (1.0, 2.0))
+    table = costs.Costs((1, 4), (33.0, 40.0), (1.0, 2.0), 1.0)
     made = auto_lib.auto(table, vocab_size=7)
     assert f"{expected:.2f} times as fast" in made.note
 

@@ -7,17 +7,18 @@ import pytest
 from specjax.models import costs
 from tests import tiny_model
 
-TABLE = costs.Costs((1, 4, 8, 16), (10.0, 10.2, 19.0, 20.0), (1.0, 2.0, 3.0, 4.0))
+TABLE = costs.Costs((1, 4, 8, 16), (10.0, 10.2, 19.0, 20.0), (1.0, 2.0, 3.0, 4.0), 0.5)
 
 
 def test_a_width_that_costs_hardly_less_than_the_next_is_left_out():
     # 4 costs 2 % more than 1 does; 1 always stays. 16 costs 5 % more than 8.
     assert TABLE.steps().widths == (1, 4, 8, 16)
     assert TABLE.steps(1.1).widths == (1, 4, 16)
-    flat = costs.Costs((1, 4, 8), (5.0, 5.0, 5.0), (1.0, 1.0, 1.0))
+    flat = costs.Costs((1, 4, 8), (5.0, 5.0, 5.0), (1.0, 1.0, 1.0), 1.0)
     assert flat.steps().widths == (1, 8)
     assert TABLE.steps(1.1).forward == (10.0, 10.2, 20.0)
     assert TABLE.steps(1.1).top_ids == (1.0, 2.0, 4.0)
+    assert TABLE.steps(1.1).draw == 0.5
 
 
 def test_a_table_comes_back_from_its_file(tmp_path):
@@ -32,11 +33,13 @@ def test_a_table_comes_back_from_its_file(tmp_path):
     [
         "",
         "[]",
-        json.dumps({"widths": [1], "forward": [1.0]}),
-        json.dumps({"widths": [1, 4], "forward": [1.0], "top_ids": [0, 0]}),
-        json.dumps({"widths": [2], "forward": [1.0], "top_ids": [0]}),
-        json.dumps({"widths": [1], "forward": [0.0], "top_ids": [0]}),
-        json.dumps({"widths": [1], "forward": ["x"], "top_ids": [0]}),
+        json.dumps({"widths": [1], "forward": [1.0], "draw": 1}),
+        json.dumps({"widths": [1], "forward": [1.0], "top_ids": [0]}),
+        json.dumps({"widths": [1], "forward": [1.0], "top_ids": [0], "draw": -1}),
+        json.dumps({"widths": [1, 4], "forward": [1], "top_ids": [0, 0], "draw": 1}),
+        json.dumps({"widths": [2], "forward": [1.0], "top_ids": [0], "draw": 1}),
+        json.dumps({"widths": [1], "forward": [0.0], "top_ids": [0], "draw": 1}),
+        json.dumps({"widths": [1], "forward": ["x"], "top_ids": [0], "draw": 1}),
     ],
 )
 def test_a_file_without_a_table_is_refused(tmp_path, text):

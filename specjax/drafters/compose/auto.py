@@ -17,7 +17,7 @@ from specjax.drafters.lookup import token_recycling as recycling_lib
 from specjax.drafters.lookup.suffix import suffix
 from specjax.models import costs as costs_lib
 
-_NATIVE = ("linear", "tree_attention", "rms_norm", "rotary")
+_NATIVE = ("linear", "tree_attention", "rms_norm", "rotary", "verify")
 _WORTH = 1.1  # by how much recycling alone must beat plain decoding to be taken in
 
 
@@ -45,7 +45,7 @@ def auto(costs: costs_lib.Costs, *, vocab_size: int) -> equipped.Equipped:
         child = merge(copies, recycling, budget=budget)
         cost = tuple(map(sum, zip(ladder.forward, ladder.top_ids, strict=True)))
     made = adaptive_length(
-        child, widths=ladder.widths, costs=cost, kept_cost=costs.top_ids[0]
+        child, widths=ladder.widths, costs=cost, kept_cost=costs.draw
     )
     times = ", ".join(
         f"{width}: {ms:.1f}" for width, ms in zip(ladder.widths, cost, strict=True)
