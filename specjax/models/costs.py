@@ -62,13 +62,19 @@ class Costs:
         if not self.draw >= 0:
             raise ValueError(f"costs: draw must be 0 ms or more, got {self.draw}")
 
-    def steps(self, gain: float = 1.04) -> "Costs":
-        """Without the widths that cost hardly less than the next wider one.
+    def steps(self, gain: float = 1.04, sure: float = 0.95) -> "Costs":
+        """Without the widths that can't pay.
+
+        These are the widest ones, where a narrower one gives more tokens a millisecond
+        even of a chain of drafts that are nearly certain, and those that cost hardly
+        less than the next wider one.
 
         Args:
           gain: how much dearer the next width must be for this one to stay.
+          sure: chance of each draft of that chain.
         """
-        last = len(self.widths) - 1
+        rates = [self._rate(at, sure) for at in range(len(self.widths))]
+        last = rates.index(max(rates))
         kept = [
             at
             for at in range(last + 1)
@@ -80,6 +86,11 @@ class Costs:
             tuple(self.top_ids[at] for at in kept),
             self.draw,
         )
+
+    def _rate(self, at: int, sure: float) -> float:
+        """Tokens a ms of a chain that fills width ``at``."""
+        kept = sum(sure**depth for depth in range(1, self.widths[at]))
+        return (1 + kept) / (self.forward[at] + self.draw * kept)
 
 
 def save(path: pathlib.Path, costs: Costs) -> None:

@@ -21,6 +21,15 @@ def test_a_width_that_costs_hardly_less_than_the_next_is_left_out():
     assert TABLE.steps(1.1).draw == 0.5
 
 
+def test_a_width_that_pays_for_no_chain_is_left_out():
+    """Chains of chance 0.95 a draft keep 2.71, 5.73 and 10.19 drafts of 3, 7 and 15.
+
+    Tokens a ms: 3.71 / 9.71 = 0.38, 6.73 / 15.73 = 0.43, 11.19 / 30.19 = 0.37.
+    """
+    steep = costs.Costs((1, 4, 8, 16), (5.0, 7.0, 10.0, 20.0), (1.0,) * 4, 1.0)
+    assert steep.steps().widths == (1, 4, 8)
+
+
 def test_a_table_comes_back_from_its_file(tmp_path):
     path = tmp_path / "folder" / "costs.json"
     costs.save(path, TABLE)
