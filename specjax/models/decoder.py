@@ -25,6 +25,7 @@ import jax.numpy as jnp
 from flax import linen as nn
 
 from pallas_kernels import linear as linear_lib
+from pallas_kernels.glu import glu
 from pallas_kernels.rms_norm import rms_norm
 from pallas_kernels.rotary import split_heads
 from pallas_kernels.tree_attention import tree_attention
@@ -130,12 +131,8 @@ class Layer(nn.Module):
         gate_up = gate_up.reshape(rows, nodes, 2, c.mlp_size)
         if c.mlp_bias:
             gate_up = gate_up + bias("gate_up_bias", 2, c.mlp_size)
-        gate, up = gate_up[:, :, 0], gate_up[:, :, 1]
-        if c.activation == "silu":
-            gate = jax.nn.silu(gate)
-        else:
-            gate = jax.nn.gelu(gate, approximate=True)
-        out = linear_lib.linear(gate * up, weight("down", c.mlp_size, c.embed_size))
+        gated = glu(gate_up, activation=c.activation)
+        out = linear_lib.linear(gated, weight("down", c.mlp_size, c.embed_size))
         if c.mlp_bias:
             out = out + bias("down_bias", c.embed_size)
         if c.post_norms:

@@ -17,7 +17,7 @@ from specjax.drafters.lookup import token_recycling as recycling_lib
 from specjax.drafters.lookup.suffix import suffix
 from specjax.models import costs as costs_lib
 
-_NATIVE = ("linear", "tree_attention", "rms_norm", "rotary", "verify")
+_NATIVE = ("linear", "tree_attention", "rms_norm", "rotary", "glu", "verify")
 _WORTH = 1.1  # by how much recycling alone must beat plain decoding to be taken in
 
 
