@@ -6,9 +6,8 @@ the walk down a tree call the same two functions in the same order, so any
 processor is exact under speculation.
 
 Order (that of transformers): penalties, grammar, biases and bans, min_new_tokens,
-then temperature, top-k, top-p, min-p. Masks are found by bisection on the bit
-patterns of the floats, never by a sort; equal values at a threshold are kept
-together.
+then temperature, top-k, top-p, min-p. Masks come of thresholds, never of a sort of the
+vocabulary; equal values at a threshold are kept together.
 """
 
 import dataclasses
@@ -16,6 +15,7 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 
+from pallas_kernels import threshold
 from specjax.core import history as history_lib
 from specjax.core import sampling as sampling_lib
 
@@ -177,81 +177,10 @@ def _truncate(state, sampling, logits):
     best = jnp.max(logits, axis=1, keepdims=True)
     temperature = jnp.maximum(sampling.temperature, _TINY_TEMPERATURE)[:, None]
     scaled = (logits - best) / temperature  # f32[B, V], 0 at the best
-    keep = scaled >= top_k_threshold(scaled, sampling.top_k)[:, None]
+    keep = scaled >= threshold.top_k(scaled, sampling.top_k)[:, None]
     weight = jnp.where(keep, jnp.exp(scaled), 0.0)  # f32[B, V], 1 at the best
-    keep &= weight >= top_p_threshold(weight, sampling.top_p)[:, None]
+    keep &= weight >= threshold.top_p(weight, sampling.top_p)[:, None]
     kept_total = jnp.where(keep, weight, 0.0)
     keep &= kept_total >= sampling.min_p[:, None]
     greedy = (sampling.temperature <= 0)[:, None]
     return jnp.where(keep | greedy | (scaled == 0), logits, -jnp.inf)
-
-
-def _ordered(values: jax.Array) -> jax.Array:
-    """Maps f32 to i32 so that integers order as the floats do."""
-    raw = jax.lax.bitcast_convert_type(values, jnp.int32)
-    return jnp.where(raw < 0, raw ^ jnp.int32(0x7FFFFFFF), raw)
-
-
-def _from_ordered(order: jax.Array) -> jax.Array:
-    raw = jnp.where(order < 0, order ^ jnp.int32(0x7FFFFFFF), order)
-    return jax.lax.bitcast_convert_type(raw, jnp.float32)
-
-
-def _bisect(low: jax.Array, high: jax.Array, holds) -> jax.Array:
-    """Largest i32[B] value in [low, high) for which ``holds``, given holds(low)."""
-
-    def body(_, bounds):
-        low, high = bounds
-        # Overflow-free mean, rounded down.
-        middle = (low & high) + ((low ^ high) >> 1)
-        ok = holds(middle)
-        return jnp.where(ok, middle, low), jnp.where(ok, high, middle)
-
-    return jax.lax.fori_loop(0, 32, body, (low, high))[0]
-
-
-def top_k_threshold(logits: jax.Array, top_k: jax.Array) -> jax.Array:
-    """The k-th largest value f32[B] of each row; -inf where top_k is 0.
-
-    Args:
-      logits: f32[B, V].
-      top_k: i32[B]; values past V act as off.
-    """
-    order = _ordered(logits)
-    wanted = jnp.minimum(top_k, logits.shape[1])
-    low = jnp.min(order, axis=1)
-    high = jnp.max(order, axis=1) + 1
-
-    def holds(threshold):
-        return jnp.sum(order >= threshold[:, None], axis=1) >= wanted
-
-    kth = _from_ordered(_bisect(low, high, holds))
-    return jnp.where(top_k > 0, kth, -jnp.inf)
-
-
-def top_p_threshold(weights: jax.Array, top_p: jax.Array) -> jax.Array:
-    """The smallest weight f32[B] that the nucleus keeps; 0 where top_p is 1.
-
-    A token stays iff the tokens of larger weight hold at most ``top_p`` of the
-    mass, so the first one always does.
-
-    Args:
-      weights: f32[B, V], unnormalised probabilities.
-      top_p: f32[B].
-    """
-    order = _ordered(weights)
-    allowed = top_p * jnp.sum(weights, axis=1)
-    low = jnp.full(top_p.shape, -1, jnp.int32)
-    high = jnp.max(order, axis=1)
-
-    # Find the largest threshold whose mass above it exceeds what is allowed;
-    # the next larger weight is the smallest one kept.
-    def holds(threshold):
-        above = jnp.where(order > threshold[:, None], weights, 0.0)
-        return jnp.sum(above, axis=1) > allowed
-
-    cut = _bisect(low, high, holds)
-    cut = jnp.where(holds(cut), cut, -1)
-    kept = jnp.where(order > cut[:, None], order, jnp.iinfo(jnp.int32).max)
-    threshold = _from_ordered(jnp.min(kept, axis=1))
-    return jnp.where(top_p < 1, threshold, 0.0)

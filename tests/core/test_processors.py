@@ -17,8 +17,6 @@ from specjax.core import sampling as sampling_lib
 NONE = -np.inf
 apply = jax.jit(processors.apply)
 advance = jax.jit(processors.advance)
-top_k_threshold = jax.jit(processors.top_k_threshold)
-top_p_threshold = jax.jit(processors.top_p_threshold)
 
 
 def row(values):
@@ -135,44 +133,6 @@ def test_grammar_follows_its_automaton():
     assert int(state.grammar[0]) == 0
 
 
-# Values with many ties; sums of integers are exact, so equality is too.
-few_values = st.sampled_from([NONE, -3.5, -1.0, -0.0, 0.0, 0.25, 2.0, 2.0000002])
-values = st.one_of(few_values, st.floats(-50, 50, width=32))
-
-
-@given(st.lists(values, min_size=7, max_size=7), st.integers(0, 9))
-def test_top_k_threshold_is_that_of_a_sort(logits, top_k):
-    wanted = min(top_k, 7)
-    expected = np.sort(np.float32(logits))[::-1][wanted - 1] if wanted else NONE
-    found = top_k_threshold(row(logits), jnp.asarray(np.array([top_k], np.int32)))
-    assert found[0] == expected
-
-
-@given(
-    st.lists(st.integers(0, 8), min_size=7, max_size=7).filter(any),
-    st.integers(1, 32),
-)
-def test_top_p_threshold_is_that_of_a_sort(weights, share):
-    """Tokens before it hold at most top_p; equal weights stay together."""
-    top_p = share / 32
-    kept = [
-        weight
-        for weight in weights
-        if sum(w for w in weights if w > weight) <= top_p * sum(weights)
-    ]
-    expected = min(kept) if top_p < 1 else 0.0
-    found = top_p_threshold(row(weights), jnp.asarray(np.array([top_p], np.float32)))
-    assert found[0] == expected
-
-
-def test_top_p_keeps_at_equality():
-    """Half of the mass lies before the second token, and top_p is a half."""
-    found = top_p_threshold(row([4, 2, 1, 1]), jnp.asarray(np.float32([0.5])))
-    assert found[0] == 2
-    found = top_p_threshold(row([4, 2, 1, 1]), jnp.asarray(np.float32([0.499])))
-    assert found[0] == 4
-
-
 def oracle_mask(logits, temperature, top_k, top_p, min_p):
     """Sorted, in float64; ties at a threshold stay together."""
     scaled = np.float64(logits) / temperature
@@ -189,6 +149,9 @@ def oracle_mask(logits, temperature, top_k, top_p, min_p):
     keep &= probs >= min_p * probs.max()
     near = min(near or 1, np.abs(probs - min_p * probs.max()).min() if min_p else 1)
     return keep, near < 1e-5
+
+
+few_values = st.sampled_from([NONE, -3.5, -1.0, -0.0, 0.0, 0.25, 2.0, 2.0000002])
 
 
 @given(

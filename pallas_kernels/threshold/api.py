@@ -1,0 +1,41 @@
+"""The public functions: choose an implementation."""
+
+import jax
+import jax.numpy as jnp
+
+from pallas_kernels.threshold import cpu, xla
+
+
+def top_k(values: jax.Array, count: jax.Array) -> jax.Array:
+    """The k-th largest value f32[B] of each row; -inf where k is 0.
+
+    On CPU native code serves, with a compiler there, which selects; elsewhere the
+    threshold is found by bisection on the bit patterns of floats, without a sort.
+
+    Args:
+      values: f32[B, V].
+      count: i32[B], k; more than V acts as V.
+    """
+    return _chosen(values, count, "top_k")
+
+
+def top_p(weights: jax.Array, share: jax.Array) -> jax.Array:
+    """The smallest weight f32[B] that the nucleus keeps; 0 where the share is 1.
+
+    A token stays iff the tokens of larger weight hold at most that share of the mass,
+    so the first one always does and equal ones stay together. Native code on CPU sorts
+    the heaviest weights only.
+
+    Args:
+      weights: f32[B, V], unnormalised probabilities, 0 or more.
+      share: f32[B], p.
+    """
+    return _chosen(weights, share, "top_p")
+
+
+def _chosen(numbers: jax.Array, limit: jax.Array, name: str) -> jax.Array:
+    by_xla = getattr(xla, name)
+    if numbers.dtype != jnp.float32 or not cpu.available():
+        return by_xla(numbers, limit)
+    native = getattr(cpu, name)
+    return jax.lax.platform_dependent(numbers, limit, cpu=native, default=by_xla)

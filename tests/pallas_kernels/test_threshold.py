@@ -1,0 +1,87 @@
+"""threshold: native code and jnp against a sort."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pallas_kernels import threshold
+from pallas_kernels.threshold import cpu, reference, xla
+
+NONE = -np.inf
+NATIVE = pytest.param(cpu, marks=pytest.mark.native, id="native")
+BOTH = pytest.mark.parametrize("module", [pytest.param(xla, id="xla"), NATIVE])
+
+# Values with many ties; sums of integers are exact, so equality is too.
+few_values = st.sampled_from([NONE, -3.5, -1.0, -0.0, 0.0, 0.25, 2.0, 2.0000002])
+values = st.one_of(few_values, st.floats(-50, 50, width=32))
+
+
+@functools.cache
+def form(module, name):
+    assert module is xla or cpu.available()
+    return jax.jit(getattr(module, name))
+
+
+def row(numbers):
+    return np.array([numbers], np.float32)
+
+
+@BOTH
+@given(numbers=st.lists(values, min_size=7, max_size=7), count=st.integers(0, 9))
+def test_top_k_is_that_of_a_sort(numbers, count, module):
+    wanted = reference.top_k(row(numbers), np.array([count]))
+    found = form(module, "top_k")(row(numbers), np.array([count], np.int32))
+    np.testing.assert_array_equal(found, wanted)
+
+
+@BOTH
+@given(
+    weights=st.lists(st.integers(0, 8), min_size=7, max_size=7).filter(any),
+    share=st.integers(1, 32),
+)
+def test_top_p_is_that_of_a_sort(weights, share, module):
+    limit = np.array([share / 32], np.float32)
+    wanted = reference.top_p(row(weights), limit)
+    np.testing.assert_array_equal(form(module, "top_p")(row(weights), limit), wanted)
+
+
+@BOTH
+@pytest.mark.parametrize("share", [0.0, 0.3, 0.9, 0.999, 1.0])
+def test_weights_of_many_sizes(share, module):
+    """Most of them so small that the heaviest alone do not fill the nucleus."""
+    random = np.random.default_rng(0)
+    weights = np.exp(random.uniform(-40, 0, (3, 700))).astype(np.float32)
+    weights[1, 5:] = 0
+    weights[2] = 1
+    limit = np.full((3,), share, np.float32)
+    wanted = reference.top_p(weights, limit)
+    np.testing.assert_array_equal(form(module, "top_p")(weights, limit), wanted)
+
+
+@BOTH
+def test_top_p_keeps_at_equality(module):
+    """Half of the mass lies before the second token, and the share is a half."""
+    weights = row([4, 2, 1, 1])
+    assert form(module, "top_p")(weights, np.float32([0.5])).tolist() == [2]
+    assert form(module, "top_p")(weights, np.float32([0.499])).tolist() == [4]
+
+
+@BOTH
+def test_rows_have_their_own_limits(module):
+    numbers = np.array([[5, 3, 1, 2]] * 4, np.float32)
+    count = np.array([1, 2, 0, 9], np.int32)
+    assert form(module, "top_k")(numbers, count).tolist() == [5, 3, NONE, 1]
+    share = np.array([0.0, 0.46, 1.0, 0.99], np.float32)
+    assert form(module, "top_p")(numbers, share).tolist() == [5, 3, 0, 1]
+
+
+def test_the_op_chooses_a_form_for_the_device():
+    assert threshold.top_k(jnp.asarray(row([1, 4, 2])), jnp.asarray([2])).tolist() == [
+        2
+    ]
+    assert threshold.top_p(jnp.asarray(row([1, 1])), jnp.float32([0.1])).tolist() == [1]
