@@ -116,21 +116,38 @@ def _drafter(child: contracts.Drafter, ladder: tuple[int, ...]) -> contracts.Dra
         return AdaptiveState(child=inner, tried=blank, taken=jnp.zeros_like(blank))
 
     def propose(params, state, view, tree):
+        base = tree.num_nodes
         wide = tree_lib.widen(tree, tree.slots + child.bounds.nodes)
         grown, inner = child.propose(own(params), state.child, view, wide)
-        sure = dataclasses.replace(grown, confidence=_corrected(state, grown, firsts))
-        base = tree.num_nodes
-        budget = _best_budget(ladder, params["drafter"], sure, base)
-        kept = union_lib.keep_likeliest(
-            grown, budget, base, chance=union_lib.path_confidence(sure)
+
+        def trim(grown):
+            stated = _corrected(state, grown, firsts)
+            sure = dataclasses.replace(grown, confidence=stated)
+            budget = _best_budget(ladder, params["drafter"], sure, base)
+            kept = union_lib.keep_likeliest(
+                grown, budget, base, chance=union_lib.path_confidence(sure)
+            )
+            return tree_lib.cut(kept, tree.slots)
+
+        kept = jax.lax.cond(
+            jnp.any(grown.num_nodes > base),
+            trim,
+            lambda grown: tree_lib.cut(grown, tree.slots),
+            grown,
         )
-        kept = tree_lib.cut(kept, tree.slots)
         return kept, dataclasses.replace(state, child=inner)
 
     def observe(params, state, view, tree, outcome):
         inner = child.observe(own(params), state.child, view, tree, outcome)
         state = dataclasses.replace(state, child=inner)
-        return _count(state, tree, outcome, firsts) if view.decoding else state
+        if not view.decoding:
+            return state
+        return jax.lax.cond(
+            jnp.any(tree_lib.draft_mask(tree)),
+            lambda state: _count(state, tree, outcome, firsts),
+            lambda state: state,
+            state,
+        )
 
     nodes = min(child.bounds.nodes, ladder[-1] - 1)
     return child._replace(

@@ -18,6 +18,7 @@ from specjax.drafters.lookup.suffix import suffix
 from specjax.models import costs as costs_lib
 
 _NATIVE = ("linear", "tree_attention", "rms_norm", "rotary", "glu", "verify")
+_MATCH = 2  # fewer tokens are followed by the same one too rarely for a round's cost
 _WORTH = 1.1  # by how much recycling alone must beat plain decoding to be taken in
 
 
@@ -36,7 +37,9 @@ def auto(costs: costs_lib.Costs, *, vocab_size: int) -> equipped.Equipped:
     ladder = costs.steps()
     budget = max(ladder.widths[-1] - 1, 1)
     # How much is drafted is for adaptive_length to say, not for the match.
-    copies = suffix(max_nodes=budget, factor=float(budget), offset=0.0)
+    copies = suffix(
+        max_nodes=budget, min_match=_MATCH, factor=float(budget), offset=0.0
+    )
     gain, width = _recycling_gain(ladder)
     cost, child = ladder.forward, copies
     if gain >= _WORTH:

@@ -145,8 +145,15 @@ def _append(
         votes = _join(votes, _in_store(store, text, search))
     anchor = tree_lib.spine_end(tree)
     levels = tree_lib.room_below(tree, anchor, view.room)
-    grow = functools.partial(votes_lib.grow, rules=rules)
-    grown = jax.vmap(grow)(votes, levels)
+    grow = jax.vmap(functools.partial(votes_lib.grow, rules=rules))
+    shape = jax.eval_shape(grow, votes, levels)
+    grown = jax.lax.cond(
+        jnp.any(votes.matched > 0),
+        grow,
+        lambda *_: jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shape),
+        votes,
+        levels,
+    )
     return tree_lib.append(
         tree,
         **grown._asdict(),
