@@ -66,10 +66,11 @@ def _recycling_gain(costs: costs_lib.Costs) -> tuple[float, int]:
     chances = sorted(map(recycling_lib.chance_of, recycling_lib.CHOICES), reverse=True)
     plain = costs.forward[0]
     rows = zip(costs.widths, costs.forward, costs.top_ids, strict=True)
-    gains = [
-        ((1 + sum(chances[: width - 1])) * plain / (ms + top_ms), width)
-        for width, ms, top_ms in rows
-    ]
+    gains = []
+    for width, ms, top_ms in rows:
+        kept = sum(chances[: width - 1])
+        spent = ms + top_ms + costs.draw * kept
+        gains.append(((1 + kept) * plain / spent, width))
     return max(gains)
 
 
