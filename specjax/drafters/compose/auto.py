@@ -19,7 +19,9 @@ from specjax.models import costs as costs_lib
 
 _NATIVE = ("linear", "tree_attention", "rms_norm", "rotary", "glu", "verify")
 _MATCH = 2  # fewer tokens are followed by the same one too rarely for a round's cost
-_WORTH = 1.1  # by how much recycling alone must beat plain decoding to be taken in
+# By how much recycling alone must beat plain decoding to be taken in: copies, which ask
+# for nothing, gain half of that already.
+_WORTH = 1.25
 
 
 def auto(costs: costs_lib.Costs, *, vocab_size: int) -> equipped.Equipped:
