@@ -6,6 +6,8 @@ its factory and register it in ``named.py``; the contract suite then runs over i
 """
 
 import inspect
+import math
+import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -87,7 +89,12 @@ def children(
         if isinstance(spec, str):
             made.append(make(spec, lm))
             continue
-        if not isinstance(spec, Mapping) or not {"name"} <= set(spec) <= _CHILD_KEYS:
+        known = isinstance(spec, Mapping) and {"name"} <= set(spec) <= _CHILD_KEYS
+        if not (
+            known
+            and isinstance(spec["name"], str)
+            and isinstance(spec.get("options") or {}, Mapping)
+        ):
             raise ValueError(
                 f"drafter {name!r}: a child must be a name or a table with name and "
                 f"options, got {spec!r}"
@@ -126,6 +133,8 @@ def make(
             raise ValueError(
                 f"drafter: expected key=value after {name!r}, got {pair!r}"
             )
+        if key in given:
+            raise ValueError(f"drafter {name!r}: option {key!r} is given twice")
         given[key] = value
     return _BUILDERS[name](lm, given)._replace(label=spec)
 
@@ -173,19 +182,41 @@ def convert(name: str, factory: Callable, options: Options) -> dict[str, Any]:
 
 def as_type(name: str, key: str, value: Any, wanted: type) -> Any:
     """One option as a type; see ``convert``."""
-    if isinstance(value, wanted) and not (wanted is int and isinstance(value, bool)):
-        return value
     text = str(value).strip()
     if wanted is bool and text.lower() in ("true", "false", "1", "0"):
         return text.lower() in ("true", "1")
+    if wanted not in (bool, int, float, tuple) and isinstance(value, wanted):
+        return value
     try:
-        if wanted in (int, float):
-            return wanted(text)
+        if wanted is int:
+            return _small(int(text))
+        if wanted is float and math.isfinite(float(text)):
+            return float(text)
         if wanted is tuple:
-            parts = value if isinstance(value, list) else text.split("+")
-            return tuple(int(part) for part in parts)
-    except ValueError:
+            parts = value if isinstance(value, list | tuple) else text.split("+")
+            return tuple(_small(int(part)) for part in parts)
+    except (TypeError, ValueError):
         pass
     raise ValueError(
         f"drafter {name!r}: option {key!r} must be {wanted.__name__}, got {value!r}"
     )
+
+
+def as_path(name: str, key: str, value: Any) -> str | os.PathLike:
+    """An option that names a file, a folder or a model.
+
+    Raises:
+      ValueError: it is something else.
+    """
+    if isinstance(value, str | os.PathLike) and os.fspath(value):
+        return value
+    raise ValueError(
+        f"drafter {name!r}: option {key!r} must be a name or a path, got {value!r}"
+    )
+
+
+def _small(number: int) -> int:
+    """The number, if an i32 holds it."""
+    if abs(number) >= 2**31:
+        raise ValueError
+    return number

@@ -75,6 +75,31 @@ def test_children_that_are_no_list_of_drafters(lm, children):
         drafters.make("merge", lm, {"children": children})
 
 
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("cascade", {"model": 3}, "option 'model' must be a name or a path, got 3"),
+        ("cascade", {"model": [3]}, "option 'model' must be a name or a path, got 3"),
+        ("cascade", {"k": [[2**40]]}, "k must be 1 rows of 1 integers"),
+        ("draft_model", {"model": 3}, "option 'model' must be a name or a path"),
+        ("auto", {"costs": 3}, "option 'costs' must be a name or a path, got 3"),
+        ("suffix", {"max_nodes": 2**31}, "option 'max_nodes' must be int"),
+        ("suffix", {"offset": "inf"}, "option 'offset' must be float, got 'inf'"),
+        ("suffix", {"tree": 2}, "option 'tree' must be bool, got 2"),
+        ("merge", {"children": [{"name": 3}]}, "a child must be a name or a table"),
+        ("merge", {"children": [{"name": "none", "options": 3}]}, "a child must be"),
+    ],
+)
+def test_options_of_a_wrong_kind_are_refused(lm, name, options, message):
+    with pytest.raises(ValueError, match=message):
+        drafters.make(name, lm, options)
+
+
+def test_an_option_given_twice_is_refused(lm):
+    with pytest.raises(ValueError, match="option 'max_nodes' is given twice"):
+        drafters.make("suffix:max_nodes=3:max_nodes=5", lm)
+
+
 def test_children_by_name_and_by_table(lm):
     table = {"name": "prompt_lookup", "options": {"max_draft": 4}}
     made = drafters.make("merge", lm, {"children": [table, "suffix"], "budget": "5"})

@@ -10,7 +10,7 @@ import jax
 
 from pallas_kernels.native import build
 from specjax import checkpoints
-from specjax.drafters import equipped
+from specjax.drafters import equipped, registry
 from specjax.drafters.compose.adaptive_length import adaptive_length
 from specjax.drafters.compose.merge import merge
 from specjax.drafters.lookup import token_recycling as recycling_lib
@@ -91,7 +91,7 @@ def build_auto(lm: checkpoints.LanguageModel, options) -> equipped.Equipped:
             f"drafter 'auto': unknown option {next(iter(given))!r}; it takes costs=PATH"
         )
     if path is not None:
-        table = costs_lib.load(pathlib.Path(path))
+        table = costs_lib.load(pathlib.Path(registry.as_path("auto", "costs", path)))
     else:
         table = measured(lm)
     return auto(table, vocab_size=lm.model.config.vocab_size)

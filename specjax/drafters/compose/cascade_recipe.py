@@ -71,8 +71,13 @@ def _models(
                 f"drafter 'cascade': layers must fall, as in 25+15, got {layers!r}"
             )
         return [checkpoints.truncate(lm, count) for count in counts]
-    names = [] if paths is None else [paths] if isinstance(paths, str) else list(paths)
-    smalls = [checkpoints.load(name, dtype=lm.model.dtype) for name in names]
+    names = [] if paths is None else paths if isinstance(paths, list) else [paths]
+    smalls = [
+        checkpoints.load(
+            registry.as_path("cascade", "model", path), dtype=lm.model.dtype
+        )
+        for path in names
+    ]
     for small in smalls:
         if small.fingerprint != lm.fingerprint:
             raise ValueError(

@@ -156,7 +156,7 @@ def increments(k: Sequence[Sequence[int]], drafters: int, k_mode: str) -> Matrix
     """
     check_mode(k_mode)
     rows = [list(row) for row in k]
-    whole = all(isinstance(x, int) and x >= 0 for row in rows for x in row)
+    whole = all(isinstance(x, int) and 0 <= x < 2**31 for row in rows for x in row)
     triangular = all(not any(row[:at]) for at, row in enumerate(rows))
     if [len(row) for row in rows] != [drafters] * drafters or not (
         whole and triangular

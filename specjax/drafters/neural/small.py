@@ -31,4 +31,6 @@ def take(
         )
     if layers is not None:
         return checkpoints.truncate(lm, registry.as_type(name, "layers", layers, int))
-    return None if path is None else checkpoints.load(path, dtype=lm.model.dtype)
+    if path is None:
+        return None
+    return checkpoints.load(registry.as_path(name, "model", path), dtype=lm.model.dtype)
