@@ -10,7 +10,7 @@ from specjax.core import tree as tree_lib
 
 
 @functools.cache
-def bigram(*, vocab_size: int = 260, max_draft: int = 3) -> contracts.Drafter:
+def bigram(*, vocab_size: int, max_draft: int = 3) -> contracts.Drafter:
     """Drafts a chain by a table i32[B, V] of each token's last successor."""
 
     def init(params, rows, capacity):

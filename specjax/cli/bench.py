@@ -22,7 +22,7 @@ def bench(
         str | None,
         typer.Option(
             help="NAME:key=value:... parted by commas; none is always added. "
-            "[none and the recipe's]",
+            "[none and auto, or the recipe's]",
             rich_help_panel=_PANEL,
         ),
     ] = None,

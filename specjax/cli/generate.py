@@ -17,7 +17,7 @@ def generate(
     drafter: Annotated[
         str | None,
         typer.Option(
-            help="NAME or NAME:key=value:key=value. [none]",
+            help="NAME or NAME:key=value:key=value. [auto]",
             rich_help_panel="Models and drafters",
         ),
     ] = None,

@@ -56,7 +56,8 @@ def recipe(
     if verifier.needs_laws and drafter.bounds.nodes and not drafter.needs.laws:
         raise ValueError(
             "verifier: this rule tests drafts against the laws that they were drawn "
-            "from, and this drafter gives none; use the verifier 'exact'"
+            "from, and this drafter gives none; use the verifier 'exact', or a draft "
+            "model with laws (draft_model:...:laws=true)"
         )
     branching = drafter.bounds.branching
     if verifier.branching is not None and branching > verifier.branching:

@@ -81,8 +81,8 @@ def children(
     """
     if isinstance(specs, str) or not isinstance(specs, Sequence) or not specs:
         raise ValueError(
-            f"drafter {name!r}: children must list drafters, in a recipe file "
-            f'(children = ["NAME", ...]), got {specs!r}'
+            f"drafter {name!r}: children must list drafters, in a recipe file that "
+            f'--config names (children = ["NAME", ...]), got {specs!r}'
         )
     made = []
     for spec in specs:
