@@ -127,7 +127,7 @@ def _after_a_prompt(engine, drafter, seed):
     """Arguments of ``propose`` behind random text of few ids, which it has seen."""
     held, rng = engine.programs, np.random.default_rng(seed)
     lengths = jnp.asarray(rng.integers(1, 40, ROWS), jnp.int32)
-    tokens = jnp.asarray(rng.integers(0, 6, (ROWS, CAPACITY)), jnp.int32)
+    tokens = jnp.asarray(rng.integers(0, 3, (ROWS, CAPACITY)), jnp.int32)
     blank = programs.blank(held.recipe, held.params, ROWS, CAPACITY)
     sampled = sampling(ROWS, max_new_tokens=30)
     state = held.prompt(blank, tokens, lengths, sampled).drafter
