@@ -23,8 +23,8 @@ def top_p(weights: jax.Array, share: jax.Array) -> jax.Array:
     """The smallest weight f32[B] that the nucleus keeps; 0 where the share is 1.
 
     A token stays iff the tokens of larger weight hold at most that share of the mass,
-    so the first one always does and equal ones stay together. Native code on CPU sorts
-    the heaviest weights only.
+    so the first one always does and equal ones stay together. Native code on CPU
+    selects among the heaviest weights, and sorts nothing.
 
     Args:
       weights: f32[B, V], unnormalised probabilities, 0 or more.
@@ -34,6 +34,11 @@ def top_p(weights: jax.Array, share: jax.Array) -> jax.Array:
 
 
 def _chosen(numbers: jax.Array, limit: jax.Array, name: str) -> jax.Array:
+    if numbers.ndim != 2 or limit.shape != numbers.shape[:1]:
+        raise ValueError(
+            f"{name}: expected shapes [B, V] and [B], got {numbers.shape} and "
+            f"{limit.shape}"
+        )
     by_xla = getattr(xla, name)
     if numbers.dtype != jnp.float32 or not cpu.available():
         return by_xla(numbers, limit)

@@ -84,6 +84,7 @@ float top_p_of(const float* x, int64_t size, float share) {
   if (!(share < 1) || size == 0) return 0;
   const double allowed = double(share) * sum_of(x, size);
   const float greatest = greatest_of(x, size);
+  if (greatest == std::numeric_limits<float>::infinity()) return greatest;
   thread_local std::vector<float> kept;
   for (float limit = greatest / 256;; limit /= 256) {
     if (!(limit > std::numeric_limits<float>::min())) limit = 0;

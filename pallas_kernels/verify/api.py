@@ -18,6 +18,7 @@ def argmax(scores: jax.Array) -> jax.Array:
     Returns:
       i32[B].
     """
+    _check("argmax", scores)
     if scores.dtype != jnp.float32 or not cpu.available():
         return xla.argmax(scores)
     return jax.lax.platform_dependent(scores, cpu=cpu.argmax, default=xla.argmax)
@@ -34,8 +35,14 @@ def log_sum_exp(logits: jax.Array) -> jax.Array:
     Returns:
       f[B].
     """
+    _check("log_sum_exp", logits)
     if logits.dtype != jnp.float32 or not cpu.available():
         return xla.log_sum_exp(logits)
     return jax.lax.platform_dependent(
         logits, cpu=cpu.log_sum_exp, default=xla.log_sum_exp
     )
+
+
+def _check(name: str, numbers: jax.Array) -> None:
+    if numbers.ndim != 2 or not numbers.shape[1]:
+        raise ValueError(f"{name}: expected shape [B, V], V > 0, got {numbers.shape}")

@@ -114,7 +114,7 @@ ffi::Error log_sum_exp(ffi::Buffer<ffi::F32> logits, ffi::ResultBuffer<ffi::F32>
     for (int64_t p = 0; p < parts; ++p) all = top[p] == top[p] ? std::max(all, top[p]) : NAN;
     for (int64_t p = 0; p < parts; ++p)
       if (top[p] != kNone) total += sum[p] * std::exp(top[p] - all);
-    out->typed_data()[row] = all == kNone ? kNone : all + std::log(total);
+    out->typed_data()[row] = std::isinf(all) ? all : all + std::log(total);
   }
   return ffi::Error::Success();
 }

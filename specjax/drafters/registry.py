@@ -194,7 +194,7 @@ def as_type(name: str, key: str, value: Any, wanted: type) -> Any:
             return float(text)
         if wanted is tuple:
             parts = value if isinstance(value, list | tuple) else text.split("+")
-            return tuple(_small(int(part)) for part in parts)
+            return tuple(_small(int(str(part))) for part in parts)
     except (TypeError, ValueError):
         pass
     raise ValueError(

@@ -81,6 +81,7 @@ def test_children_that_are_no_list_of_drafters(lm, children):
         ("cascade", {"model": 3}, "option 'model' must be a name or a path, got 3"),
         ("cascade", {"model": [3]}, "option 'model' must be a name or a path, got 3"),
         ("cascade", {"k": [[2**40]]}, "k must be 1 rows of 1 integers"),
+        ("cascade", {"layers": [2.5]}, "option 'layers' must be tuple"),
         ("draft_model", {"model": 3}, "option 'model' must be a name or a path"),
         ("auto", {"costs": 3}, "option 'costs' must be a name or a path, got 3"),
         ("suffix", {"max_nodes": 2**31}, "option 'max_nodes' must be int"),

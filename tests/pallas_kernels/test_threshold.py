@@ -85,3 +85,14 @@ def test_the_op_chooses_a_form_for_the_device():
         2
     ]
     assert threshold.top_p(jnp.asarray(row([1, 1])), jnp.float32([0.1])).tolist() == [1]
+
+
+@pytest.mark.native
+def test_an_infinite_weight_ends_the_search():
+    weights = row([1, np.inf, 2])
+    assert form(cpu, "top_p")(weights, np.float32([0.5])).tolist() == [np.inf]
+
+
+def test_limits_of_another_number_are_refused():
+    with pytest.raises(ValueError, match=r"top_k: expected shapes \[B, V\] and \[B\]"):
+        threshold.top_k(jnp.zeros((2, 3)), jnp.asarray([1]))

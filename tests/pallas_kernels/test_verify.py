@@ -57,7 +57,9 @@ def test_the_first_nan_is_the_best(at, module):
     x[0, [at, 2 * PART - 1]] = np.nan
     x[1, 5] = np.inf
     assert form(module, "argmax")(x).tolist() == [at, 5]
-    assert np.isnan(form(module, "log_sum_exp")(x)[0])
+    found = form(module, "log_sum_exp")(x)
+    assert np.isnan(found[0])
+    assert found[1] == np.inf
 
 
 @BOTH
@@ -98,3 +100,10 @@ def test_other_dtypes_go_through_xla():
     wanted = reference.argmax(np.asarray(x, np.float64))
     np.testing.assert_array_equal(verify.argmax(x), wanted)
     assert verify.log_sum_exp(x).dtype == jnp.bfloat16
+
+
+@pytest.mark.parametrize("shape", [(3,), (2, 0), (1, 2, 3)])
+def test_other_shapes_are_refused(shape):
+    for op in (verify.argmax, verify.log_sum_exp):
+        with pytest.raises(ValueError, match=r"expected shape \[B, V\]"):
+            op(jnp.zeros(shape))

@@ -71,7 +71,9 @@ def _models(
                 f"drafter 'cascade': layers must fall, as in 25+15, got {layers!r}"
             )
         return [checkpoints.truncate(lm, count) for count in counts]
-    names = [] if paths is None else paths if isinstance(paths, list) else [paths]
+    names = (
+        [] if paths is None else paths if isinstance(paths, list | tuple) else [paths]
+    )
     smalls = [
         checkpoints.load(
             registry.as_path("cascade", "model", path), dtype=lm.model.dtype
