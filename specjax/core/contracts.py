@@ -43,6 +43,9 @@ class Target(NamedTuple):
         the number of positions that the cache holds, the position of slot 0;
         ``features`` the static tuple of layers whose outputs are wanted.
       head: (params, hidden f[B, E]) -> logits f32[B, V].
+      head_rows: params -> static int, rows that ``head`` computes at once for hardly
+        more than one costs; above 1 only where a row's logits are the same, bit for
+        bit, alone and among others.
       pad: (rows, slots) -> rows with room for that many slots, static.
       commit: (cache, rows, path_slot, start, count i32[B]) -> cache with the first
         ``count`` rows of the path i32[B, L] written at ``start``; None is the path
@@ -59,6 +62,8 @@ class Target(NamedTuple):
     rewind: Callable[[Cache, jax.Array], Cache]
     vocab_size: int
     max_context: int
+    head_rows: Callable[[Params], int] = lambda params: 1
+    head_rows: Callable[[Params], int] = lambda params: 1
 
 
 @jax.tree_util.register_dataclass
@@ -170,9 +175,10 @@ class Verifier(NamedTuple):
     """A rule that decides which drafts are kept.
 
     Attributes:
-      verify: (head, hidden, tree, view, ready, depth) -> Verdict. ``head`` maps
-        hidden f[B, E] to logits f32[B, V]; ``ready`` bool[B] marks rows whose trunk
-        reaches the end of the history; ``depth`` is the static most drafts on a path.
+      verify: (logits_at, tree, view, ready, depth) -> Verdict. ``logits_at`` maps
+        slots i32[B] to the logits f32[B, V] after them; ``ready`` bool[B] marks rows
+        whose trunk reaches the end of the history; ``depth`` is the static most
+        drafts on a path.
       lossless: False for a rule that changes the law of the output.
       same_tokens: True if the tokens are those of plain decoding, not only their
         law.

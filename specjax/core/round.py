@@ -16,12 +16,13 @@ stands outside too, so that it is compiled once and not once a width.
 """
 
 import dataclasses
+import functools
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 
-from specjax.core import contracts
+from specjax.core import contracts, reading
 from specjax.core import history as history_lib
 from specjax.core import outcome as outcome_lib
 from specjax.core import processors as processors_lib
@@ -138,14 +139,13 @@ def run(
 
     scored, top_ids, rung = _score(parts, plan, params, tree, state)
     depth = parts.drafter.bounds.depth if plan.decoding else 0
-    verdict = parts.verifier.verify(
-        lambda hidden: parts.target.head(params["target"], hidden),
+    logits_at = reading.logits_at(
+        functools.partial(parts.target.head, params["target"]),
         scored.hidden,
         tree,
-        view,
-        ready,
-        depth,
+        parts.target.head_rows(params["target"]) if depth else 1,
     )
+    verdict = parts.verifier.verify(logits_at, tree, view, ready, depth)
     length = plan.trunk + depth
     outcome = _complete(verdict.outcome, scored, top_ids, length, state, tree)
     verdict = verdict._replace(outcome=outcome)
@@ -213,11 +213,8 @@ def _score(parts, plan, params, tree, state):
             )
             top_ids = None
             if top_k:
-                top_ids = _top_ids(
-                    lambda hidden: parts.target.head(params["target"], hidden),
-                    scored.hidden,
-                    top_k,
-                )
+                head = functools.partial(parts.target.head, params["target"])
+                top_ids = _top_ids(head, scored.hidden, top_k)
             rows = parts.target.pad(scored.rows, slots)
             dense = (scored.hidden, scored.features, top_ids)
             dense = jax.tree.map(lambda x: _pad_slots(x, slots), dense)

@@ -364,19 +364,32 @@ def spine_end(tree: TokenTree) -> jax.Array:
     The spine runs from the end of the trunk through first children. Without
     drafts it ends at the trunk's last slot (0 where the trunk is empty).
     """
-    slot = jnp.arange(tree.slots, dtype=jnp.int32)[None, :]
-    drafts = draft_mask(tree)
-
-    def first_child(at: jax.Array) -> jax.Array:
-        is_child = drafts & (tree.parent == at[:, None])
-        return jnp.min(jnp.where(is_child, slot, tree.slots), axis=1)
 
     def step(at: jax.Array) -> jax.Array:
-        child = first_child(at)
+        child = _first_child(tree, at)
         return jnp.where(child < tree.slots, child, at)
 
     start = jnp.maximum(tree.num_trunk - 1, 0)
     return jax.lax.while_loop(lambda at: jnp.any(step(at) != at), step, start)
+
+
+def spine(tree: TokenTree, count: int) -> jax.Array:
+    """The first ``count`` slots i32[B, count] of the spine, then -1.
+
+    It begins with the trunk's last slot, as in `spine_end`.
+    """
+    slots = [jnp.maximum(tree.num_trunk - 1, 0)]
+    for _ in range(count - 1):
+        slots.append(_first_child(tree, slots[-1]))
+    found = jnp.stack(slots, axis=1)
+    return jnp.where(found < tree.slots, found, -1)
+
+
+def _first_child(tree: TokenTree, at: jax.Array) -> jax.Array:
+    """The lowest drafted child i32[B] of slot ``at`` i32[B]; N where there is none."""
+    slot = jnp.arange(tree.slots, dtype=jnp.int32)[None, :]
+    is_child = draft_mask(tree) & (tree.parent == at[:, None])
+    return jnp.min(jnp.where(is_child, slot, tree.slots), axis=1)
 
 
 def spine_tokens(tree: TokenTree) -> tuple[jax.Array, jax.Array]:

@@ -14,7 +14,7 @@ import math
 import jax
 import jax.numpy as jnp
 
-from specjax.core import contracts, noise
+from specjax.core import contracts, noise, reading
 from specjax.core import outcome as outcome_lib
 from specjax.core import processors as processors_lib
 from specjax.core import tree as tree_lib
@@ -102,8 +102,7 @@ def emission_law(place: walk.Place, children: jax.Array, lenience: float) -> jax
 
 
 def emission_laws(
-    head,
-    hidden: jax.Array,
+    logits_at: reading.LogitsAt,
     tree: tree_lib.TokenTree,
     view: contracts.View,
     outcome: outcome_lib.Outcome,
@@ -115,7 +114,7 @@ def emission_laws(
     The review is gone through once more, which costs a row of the head a token.
 
     Args:
-      head, hidden, tree, view: as the verifier got them.
+      logits_at, tree, view: as the verifier got them.
       outcome: what it found, over all N slots.
       depth: most drafts on a path, static.
       lenience: static.
@@ -136,8 +135,7 @@ def emission_laws(
 
     def review(carry):
         step, alive, processors, laws = carry
-        at = jnp.argmax(alive, axis=1)[:, None, None]
-        raw = head(jnp.take_along_axis(hidden, at, axis=1)[:, 0])
+        raw = logits_at(jnp.argmax(alive, axis=1))
         place = walk.Place(
             logits=processors_lib.apply(processors, view.sampling, raw),
             tree=tree,

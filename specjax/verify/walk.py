@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 
 from pallas_kernels import verify as verify_lib
-from specjax.core import contracts
+from specjax.core import contracts, reading
 from specjax.core import outcome as outcome_lib
 from specjax.core import processors as processors_lib
 from specjax.core import sampling as sampling_lib
@@ -61,8 +61,7 @@ class _Carry(NamedTuple):
 
 def walk(
     rule: Rule,
-    head: Callable[[jax.Array], jax.Array],
-    hidden: jax.Array,
+    logits_at: reading.LogitsAt,
     tree: tree_lib.TokenTree,
     view: contracts.View,
     ready: jax.Array,
@@ -74,8 +73,7 @@ def walk(
 
     Args:
       rule: decides one step.
-      head: hidden f[B, E] -> logits f32[B, V].
-      hidden: f[B, N, E].
+      logits_at: slots i32[B] -> logits f32[B, V] after them.
       tree: what was scored.
       view: history, sampling, processors, room and rounds of each row.
       ready: bool[B], rows that emit.
@@ -101,7 +99,7 @@ def walk(
 
     def step(carry: _Carry) -> _Carry:
         at = jnp.argmax(carry.alive, axis=1)  # lowest alive slot
-        raw = head(_at_slot(hidden, at))
+        raw = logits_at(at)
         place = Place(
             logits=processors_lib.apply(carry.processors, view.sampling, raw),
             tree=tree,
@@ -136,10 +134,6 @@ def walk(
 
     carry = jax.lax.while_loop(lambda c: jnp.any(c.running), step, carry)
     return contracts.Verdict(_outcome(tree, carry), carry.processors)
-
-
-def _at_slot(hidden: jax.Array, slot: jax.Array) -> jax.Array:
-    return jnp.take_along_axis(hidden, slot[:, None, None], axis=1)[:, 0]  # f[B, E]
 
 
 def _outcome(tree: tree_lib.TokenTree, carry: _Carry) -> outcome_lib.Outcome:

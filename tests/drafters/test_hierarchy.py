@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from specjax.core import contracts
+from specjax.core import contracts, reading
 from specjax.core import tree as tree_lib
 from specjax.drafters import equipped
 from specjax.drafters.compose.hierarchy import hierarchy
@@ -315,7 +315,9 @@ def test_one_draw_a_node_has_the_law_of_candidates_in_turn(make_view):
     hidden = jnp.broadcast_to(draws[:, None], (3, tree.slots, 3))
     view = make_view(3, 3)
     ready = jnp.ones((3,), jnp.bool_)
-    verdict = exact().verify(lambda h: h, hidden, tree, view, ready, 1)
+    verdict = exact().verify(
+        reading.logits_at(lambda x: x, hidden, tree), tree, view, ready, 1
+    )
     kept, law = np.zeros(3), np.zeros(3)
     for y in range(3):
         law[int(verdict.outcome.token[y, 0])] += p[y]

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from specjax import verify
+from specjax.core import reading
 from specjax.core import tree as tree_lib
 from specjax.verify import law, walk
 from specjax.verify import lenient as lenient_lib
@@ -50,7 +51,12 @@ def review(make_view, rule, tree, logits, **options):
     rows, slots, vocab_size = logits.shape
     view = make_view(rows, vocab_size, **options)
     ready = jnp.ones((rows,), jnp.bool_)
-    run = jax.jit(lambda *args: rule.verify(lambda x: x, *args, slots - 1))
+
+    @jax.jit
+    def run(logits, tree, view, ready):
+        logits_at = reading.logits_at(lambda x: x, logits, tree)
+        return rule.verify(logits_at, tree, view, ready, slots - 1)
+
     return run(logits, tree, view, ready).outcome
 
 
@@ -161,7 +167,9 @@ def test_the_noise_of_a_lane_changes_with_the_round(make_view):
 
     def tokens(rule, rounds):
         at = dataclasses.replace(view, rounds=jnp.full((64,), rounds, jnp.int32))
-        verdict = rule.verify(lambda x: x, logits, tree, at, ready, 1)
+        verdict = rule.verify(
+            reading.logits_at(lambda x: x, logits, tree), tree, at, ready, 1
+        )
         return verdict.outcome.token[:, 0].tolist()
 
     assert tokens(lenient(3.0), 0) != tokens(lenient(3.0), 1)
@@ -189,9 +197,11 @@ def test_laws_of_a_whole_review(make_view, plant, table, logits_of):
     view = make_view(1, VOCAB, temperature=1.0)
     ready = jnp.ones((1,), jnp.bool_)
     rule = lenient(lenience)
-    outcome = rule.verify(lambda x: x, hidden, tree, view, ready, 2).outcome
+    outcome = rule.verify(
+        reading.logits_at(lambda x: x, hidden, tree), tree, view, ready, 2
+    ).outcome
     found = lenient_lib.emission_laws(
-        lambda x: x, hidden, tree, view, outcome, 2, lenience
+        reading.logits_at(lambda x: x, hidden, tree), tree, view, outcome, 2, lenience
     )
     laws = [
         np.asarray(jax.nn.softmax(logits_of(context, VOCAB)))
@@ -213,8 +223,12 @@ def test_laws_follow_the_processors(make_view):
     view = make_view(1, VOCAB, temperature=1.0, frequency_penalty=2.0, room=2)
     ready = jnp.ones((1,), jnp.bool_)
     rule = lenient(1000.0)
-    outcome = rule.verify(lambda x: x, logits, tree, view, ready, 2).outcome
-    found = lenient_lib.emission_laws(lambda x: x, logits, tree, view, outcome, 2, 1.5)
+    outcome = rule.verify(
+        reading.logits_at(lambda x: x, logits, tree), tree, view, ready, 2
+    ).outcome
+    found = lenient_lib.emission_laws(
+        reading.logits_at(lambda x: x, logits, tree), tree, view, outcome, 2, 1.5
+    )
     assert emitted(outcome) == [3, 3]
     penalised = np.where(np.arange(VOCAB) == 3, P * np.exp(-2), P)
     penalised = penalised / penalised.sum()

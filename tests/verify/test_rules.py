@@ -10,7 +10,7 @@ import pytest
 import scipy.stats
 
 from specjax import verify
-from specjax.core import noise
+from specjax.core import noise, reading
 from specjax.core import tree as tree_lib
 from specjax.verify import law
 from specjax.verify.candidates import draw_without_replacement
@@ -106,7 +106,9 @@ def two_tokens(view, rounds, target, draft, *, name, width, pick, with_laws):
     ready = jnp.ones(rounds.shape, jnp.bool_)
     rule = verify.by_name(name)
     view = dataclasses.replace(view, rounds=rounds)
-    outcome = rule.verify(lambda x: x, hidden, tree, view, ready, 2).outcome
+    outcome = rule.verify(
+        reading.logits_at(lambda x: x, hidden, tree), tree, view, ready, 2
+    ).outcome
     # A round that emitted one token is completed from the target.
     first, second = outcome.token[:, 0], outcome.token[:, 1]
     plain = jax.random.categorical(jax.random.key(9), target[1][first], axis=1)

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from specjax import verify
-from specjax.core import processors
+from specjax.core import processors, reading
 from specjax.core import sampling as sampling_lib
 from specjax.core import tree as tree_lib
 from specjax.verify.exact import draw
@@ -23,7 +23,9 @@ EVERY = np.ones(ROWS, bool)
 @functools.partial(jax.jit, static_argnames="name")
 def walk(hidden, tree, view, ready=EVERY, *, name="exact"):
     rule, ready = verify.by_name(name), jnp.asarray(ready)
-    return rule.verify(lambda x: x, hidden, tree, view, ready, SLOTS)
+    return rule.verify(
+        reading.logits_at(lambda x: x, hidden, tree), tree, view, ready, SLOTS
+    )
 
 
 @jax.jit

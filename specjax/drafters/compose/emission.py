@@ -50,10 +50,10 @@ def lawful(lenience: float) -> contracts.Verifier:
     """`lenient`, drawing by the key that it is given, with laws in its outcomes."""
     rule = lenient_lib.lenient(lenience, coupled=True)
 
-    def verify(head, hidden, tree, view, ready, depth):
-        verdict = rule.verify(head, hidden, tree, view, ready, depth)
+    def verify(logits_at, tree, view, ready, depth):
+        verdict = rule.verify(logits_at, tree, view, ready, depth)
         laws = lenient_lib.emission_laws(
-            head, hidden, tree, view, verdict.outcome, depth, lenience
+            logits_at, tree, view, verdict.outcome, depth, lenience
         )
         fields = dataclasses.fields(outcome_lib.Outcome)
         found = {field.name: getattr(verdict.outcome, field.name) for field in fields}
