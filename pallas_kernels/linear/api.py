@@ -12,8 +12,14 @@ def linear(x: jax.Array, weight: jax.Array | formats.Packed) -> jax.Array:
 
     On CPU packed weights are multiplied by native code, which reads them once however
     many rows x has; there a row's result does not depend, bit for bit, on which or how
-    many rows are computed with it. Without a compiler, on other devices and for other
-    dtypes XLA decodes and multiplies them.
+    many rows are computed with it. Without a compiler, on other devices, for other
+    dtypes and for weights interleaved for another machine XLA decodes and multiplies
+    them.
+
+    Interleaved weights are multiplied by the processor's matrix unit, in whole numbers:
+    of every 32 inputs in turn, x is rounded to multiples of 2^-23 of the greatest of
+    them (to 24 bits with the sign), and to zeros where that is below 1e-30. All else is
+    float32.
 
     Args:
       x: f[..., K].
@@ -34,7 +40,7 @@ def linear(x: jax.Array, weight: jax.Array | formats.Packed) -> jax.Array:
     if not isinstance(weight, formats.Packed):
         return x @ weight.reshape(inputs, -1)
     rows = x.reshape(-1, inputs)
-    if x.dtype == jnp.float32 and cpu.available():
+    if x.dtype == jnp.float32 and cpu.serves(weight):
         made = jax.lax.platform_dependent(
             rows, weight, cpu=cpu.linear, default=xla.linear
         )
@@ -46,10 +52,30 @@ def linear(x: jax.Array, weight: jax.Array | formats.Packed) -> jax.Array:
 def pack(rows: np.ndarray, kind: str) -> formats.Packed:
     """Stored rows as this process multiplies them fastest, on the default device.
 
+    Where the processor has a matrix unit that may mean interleaved, so that ``linear``
+    rounds its rows to 24 bits for every 32 inputs, as it says. Packed weights are for
+    the machine that packed them: elsewhere they may be slow.
+
     Args:
       rows: [M, K / weights * size] of the format's dtype, as a file holds them.
       kind: name of the format.
+
+    Returns:
+      The weights of K inputs and M outputs.
+
+    Raises:
+      ValueError: there is no such format, or rows are not in it.
     """
+    form = formats.FORMATS.get(kind)
+    if form is None:
+        raise ValueError(
+            f"pack: kind must be one of {', '.join(formats.FORMATS)}, got {kind!r}"
+        )
+    if rows.ndim != 2 or rows.dtype != form.dtype or rows.shape[1] % form.size:
+        raise ValueError(
+            f"pack: rows must be {form.dtype.name}[M, n * {form.size}] for {kind}, got "
+            f"{rows.dtype.name}{list(rows.shape)}"
+        )
     return formats.interleave(rows, kind, cpu.lanes() if cpu.available() else 1)
 
 

@@ -21,6 +21,15 @@ def lanes() -> int:
     return library.linear_lanes() if library else 1
 
 
+def serves(weight: formats.Packed) -> bool:
+    """Whether native code multiplies these weights as they lie.
+
+    Weights that were packed on another machine may be interleaved in a way that this
+    one has no instructions for.
+    """
+    return available() and weight.lanes in (1, lanes())
+
+
 def linear(x: jax.Array, weight: formats.Packed) -> jax.Array:
     """See ``api.linear``; x is f32[N, K]."""
     name = f"linear_{weight.kind}"

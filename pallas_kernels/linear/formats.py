@@ -22,7 +22,8 @@ class Format:
       dtype: of the stored array.
       weights: in a block.
       size: entries of the stored array that a block takes.
-      num_halves: float16 numbers that a block begins with: scale, least value.
+      num_halves: float16 numbers of a block: scale, least value.
+      halves_at: where in a block they begin.
       decode: dtype[..., blocks, size] to f32[..., blocks, weights].
     """
 
@@ -32,18 +33,18 @@ class Format:
     size: int
     num_halves: int
     decode: Callable[[jax.Array], jax.Array]
+    halves_at: int = 0
 
 
-def _halves(blocks: jax.Array, count: int) -> jax.Array:
-    """The first numbers f32[..., count] of blocks u8[..., size]."""
-    pairs = blocks[..., : 2 * count].reshape(*blocks.shape[:-1], count, 2)
+def _halves(raw: jax.Array) -> jax.Array:
+    """Numbers f32[..., n] that u8[..., 2 n] hold as float16."""
+    pairs = raw.reshape(*raw.shape[:-1], -1, 2)
     return jax.lax.bitcast_convert_type(pairs, jnp.float16).astype(jnp.float32)
 
 
 def _nibbles(packed: jax.Array) -> jax.Array:
-    """Values 0 to 15, f32[..., 32], of u8[..., 16]: low halves, then high ones."""
-    both = jnp.concatenate([packed & 15, packed >> 4], axis=-1)
-    return both.astype(jnp.float32)
+    """Values 0 to 15, u8[..., 2 n], of u8[..., n]: low halves, then high ones."""
+    return jnp.concatenate([packed & 15, packed >> 4], axis=-1)
 
 
 def _wide(blocks: jax.Array) -> jax.Array:
@@ -52,16 +53,42 @@ def _wide(blocks: jax.Array) -> jax.Array:
 
 def _q8_0(blocks: jax.Array) -> jax.Array:
     whole = jax.lax.bitcast_convert_type(blocks[..., 2:], jnp.int8)
-    return _halves(blocks, 1) * whole.astype(jnp.float32)
+    return _halves(blocks[..., :2]) * _wide(whole)
 
 
 def _q4_0(blocks: jax.Array) -> jax.Array:
-    return _halves(blocks, 1) * (_nibbles(blocks[..., 2:]) - 8.0)
+    return _halves(blocks[..., :2]) * (_wide(_nibbles(blocks[..., 2:])) - 8.0)
 
 
 def _q4_1(blocks: jax.Array) -> jax.Array:
-    halves = _halves(blocks, 2)
-    return halves[..., :1] * _nibbles(blocks[..., 4:]) + halves[..., 1:]
+    halves = _halves(blocks[..., :4])
+    return halves[..., :1] * _wide(_nibbles(blocks[..., 4:])) + halves[..., 1:]
+
+
+def _q4_k(blocks: jax.Array) -> jax.Array:
+    """Eight groups of 32: see decoders.h for what lies where."""
+    lead = blocks.shape[:-1]
+    halves = _halves(blocks[..., :4])
+    scale, least, rest = jnp.split(blocks[..., 4:16], 3, axis=-1)  # four bytes each
+    low, high = rest & 15, rest >> 4
+    scales = jnp.concatenate([scale & 63, low | ((scale >> 2) & 48)], axis=-1)
+    leasts = jnp.concatenate([least & 63, high | ((least >> 2) & 48)], axis=-1)
+    whole = _nibbles(blocks[..., 16:].reshape(*lead, 4, 32)).reshape(*lead, 8, 32)
+    steps = (halves[..., :1] * _wide(scales))[..., None]
+    lowest = (halves[..., 1:] * _wide(leasts))[..., None]
+    return (steps * _wide(whole) - lowest).reshape(*lead, 256)
+
+
+def _q6_k(blocks: jax.Array) -> jax.Array:
+    """Sixteen groups of 16: see decoders.h for what lies where."""
+    lead = blocks.shape[:-1]
+    low = _nibbles(blocks[..., :128].reshape(*lead, 2, 64))
+    quarters = blocks[..., 128:192].reshape(*lead, 2, 32)
+    high = jnp.concatenate([(quarters >> i) & 3 for i in (0, 2, 4, 6)], axis=-1)
+    whole = _wide(low | (high << 4)).reshape(*lead, 16, 16) - 32.0
+    factors = jax.lax.bitcast_convert_type(blocks[..., 192:208], jnp.int8)
+    steps = _halves(blocks[..., 208:]) * _wide(factors)
+    return (steps[..., None] * whole).reshape(*lead, 256)
 
 
 _BYTE = np.dtype(np.uint8)
@@ -74,11 +101,13 @@ FORMATS = {
         Format("q8_0", _BYTE, 32, 34, 1, _q8_0),
         Format("q4_0", _BYTE, 32, 18, 1, _q4_0),
         Format("q4_1", _BYTE, 32, 20, 2, _q4_1),
+        Format("q4_k", _BYTE, 256, 144, 2, _q4_k),
+        Format("q6_k", _BYTE, 256, 210, 1, _q6_k, halves_at=208),
     )
 }
 
 
-INTERLEAVED = tuple(name for name, form in FORMATS.items() if form.num_halves)
+INTERLEAVED = ("q8_0", "q4_0", "q4_1")  # formats that can be
 _WORD = 4  # bytes of an output that lie together in interleaved blocks
 
 
@@ -121,8 +150,8 @@ def interleave(rows: np.ndarray, kind: str, lanes: int) -> Packed:
 
     Args:
       rows: [M, K / weights * size].
-      kind: their format. One without blocks stays as it is, and so do rows whose
-        number is not a multiple of ``lanes``.
+      kind: their format. One that is not in ``INTERLEAVED`` stays as it is, and so do
+        rows whose number is not a multiple of ``lanes``.
       lanes: 1 leaves all as it is.
     """
     form, outputs = FORMATS[kind], rows.shape[0]
@@ -144,31 +173,48 @@ def take_rows(weight: Packed, index: jax.Array) -> Packed:
         return Packed(weight.rows[index], weight.kind)
     groups = weight.rows[index // weight.lanes]  # [n, blocks, lanes * size]
     lane = index % weight.lanes
-    split = 2 * weight.format.num_halves * weight.lanes
-
-    def own(part: jax.Array, width: int) -> jax.Array:
-        words = part.reshape(*part.shape[:2], -1, weight.lanes, width)
-        found = jax.vmap(lambda w, at: w[:, :, at])(words, lane)
-        return found.reshape(*part.shape[:2], -1)
-
-    parts = [own(groups[..., :split], 2), own(groups[..., split:], _WORD)]
-    rows = jnp.concatenate(parts, axis=-1)
-    return Packed(rows.reshape(len(index), -1), weight.kind)
+    parts = [
+        jax.vmap(lambda words, at: words[:, :, at])(part, lane)
+        for part in _words(groups, weight)
+    ]
+    return Packed(_joined(parts).reshape(len(index), -1), weight.kind)
 
 
 def decode(weight: Packed) -> jax.Array:
     """The weights as f32[M, K]."""
-    if weight.lanes > 1:
-        weight = take_rows(weight, jnp.arange(weight.shape[1]))
-    form = weight.format
-    blocks = weight.rows.reshape(*weight.rows.shape[:-1], -1, form.size)
-    return form.decode(blocks).reshape(*weight.rows.shape[:-1], -1)
+    form, (inputs, outputs) = weight.format, weight.shape
+    if weight.lanes == 1:
+        blocks = weight.rows.reshape(outputs, -1, form.size)
+    else:  # By axes: an index of all outputs would read each group once an output.
+        parts = _words(weight.rows, weight)
+        blocks = _joined([jnp.moveaxis(part, 3, 1) for part in parts])
+    return form.decode(blocks).reshape(outputs, inputs)
+
+
+def _words(groups: jax.Array, weight: Packed) -> list[jax.Array]:
+    """Interleaved bytes [..., lanes * size] as [..., words, lanes, bytes of a word].
+
+    Twice: of the float16 numbers, then of what follows them.
+    """
+    split = 2 * weight.format.num_halves * weight.lanes
+    return [
+        part.reshape(*part.shape[:-1], -1, weight.lanes, width)
+        for part, width in ((groups[..., :split], 2), (groups[..., split:], _WORD))
+    ]
+
+
+def _joined(parts: list[jax.Array]) -> jax.Array:
+    """Blocks [n, blocks, size] of words [..., blocks, words, bytes of a word]."""
+    *_, blocks, _, _ = parts[0].shape
+    flat = [part.reshape(-1, blocks, part.shape[-2] * part.shape[-1]) for part in parts]
+    return jnp.concatenate(flat, axis=-1)
 
 
 def finite(rows: np.ndarray, kind: str) -> bool:
     """Whether stored rows [..., K / weights * size] hold finite numbers only."""
     form = FORMATS[kind]
     if not form.num_halves:
-        return bool(np.isfinite(rows.astype(np.float32)).all())
-    blocks = rows.reshape(-1, form.size)[:, : 2 * form.num_halves]
+        return bool(np.isfinite(rows.astype(np.float32, copy=False)).all())
+    stop = form.halves_at + 2 * form.num_halves
+    blocks = rows.reshape(-1, form.size)[:, form.halves_at : stop]
     return bool(np.isfinite(np.ascontiguousarray(blocks).view(np.float16)).all())

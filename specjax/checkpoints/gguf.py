@@ -6,6 +6,8 @@ a vocabulary. Quantised blocks are decoded by that package.
 """
 
 import dataclasses
+import functools
+import math
 import pathlib
 import struct
 from typing import Any
@@ -14,11 +16,15 @@ import gguf
 import ml_dtypes
 import numpy as np
 
+from pallas_kernels import linear
+
 _MAGIC = b"GGUF"
 _VERSIONS = (2, 3)
 _ALIGNMENT = 32
 _MAX_DIMENSIONS = 4
-_READABLE = ("F32", "F16", "BF16", "Q4_0", "Q4_1", "Q8_0")
+_ROWS = 1024  # decoded at once: the package needs as much memory again
+# A float16 scale, and 32 whole numbers of at most 8 bits: the same numbers as in Q8_0.
+_WHOLE = ("Q5_0", "IQ4_NL")
 _NUMBERS = {"f32": np.float32, "f16": np.float16, "bf16": ml_dtypes.bfloat16}
 _SCALARS: dict[int, str] = {
     gguf.GGUFValueType.UINT8: "<u1",
@@ -74,34 +80,51 @@ class GgufFile:
     def problems(self) -> list[str]:
         """Why tensors can't be read; empty if they can."""
         return [
-            f"tensor {name} is stored as {info.kind.name}, expected one of "
-            f"{', '.join(_READABLE)}: convert the file to one of these"
+            _unreadable(name, info.kind)
             for name, info in self.tensors.items()
-            if info.kind.name not in _READABLE
+            if not _readable(info.kind)
         ]
 
     def read(self, name: str) -> np.ndarray:
-        """The tensor as float32, decoded if it is quantised; ``problems`` is empty."""
-        info, raw = self.tensors[name], self._raw(name)
+        """The tensor as float32, decoded if it is quantised.
+
+        Raises:
+          ValueError: ``problems`` names it.
+        """
+        info = self.tensors[name]
+        if not _readable(info.kind):
+            raise ValueError(_unreadable(name, info.kind))
+        raw = self._raw(name)
         if info.kind.name == "F32":
             return np.array(raw.view("<f4")).reshape(info.shape)
-        return gguf.quants.dequantize(raw, info.kind).reshape(info.shape)
+        whole = np.empty((len(raw), info.shape[-1]), np.float32)
+        for first in range(0, len(raw), _ROWS):
+            whole[first : first + _ROWS] = _decode(raw[first : first + _ROWS], info)
+        return whole.reshape(info.shape)
 
     def stored(self, name: str) -> tuple[np.ndarray, str]:
-        """The tensor's rows as they lie in the file, and the format's name."""
-        info, raw = self.tensors[name], self._raw(name)
+        """The tensor's rows in a format of the kernels, and that format's name.
+
+        They are as they lie in the file where kernels have its format; else Q8_0, if
+        that can hold the same numbers, or float32.
+        """
+        info = self.tensors[name]
         kind = info.kind.name.lower()
-        return np.array(raw.view(_NUMBERS.get(kind, np.uint8))), kind
+        if kind in linear.FORMATS:
+            return np.array(self._raw(name).view(_NUMBERS.get(kind, np.uint8))), kind
+        if info.kind.name in _WHOLE:
+            return _as_q8_0(self._raw(name), info), "q8_0"
+        return self.read(name), "f32"
 
     def _raw(self, name: str) -> np.ndarray:
-        """Bytes u8[..., bytes of a row]."""
+        """Bytes u8[rows, bytes of a row]."""
         info = self.tensors[name]
         mapped = np.memmap(
             self.path, mode="r", offset=info.offset, shape=(info.num_bytes,)
         )
-        row_bytes = info.num_bytes // max(int(np.prod(info.shape[:-1])), 1)
+        rows = math.prod(info.shape[:-1])
         raw = mapped.view(np.ndarray)  # slices of a memmap are slow
-        return raw.reshape(*info.shape[:-1], row_bytes)
+        return raw.reshape(rows, info.num_bytes // max(rows, 1))
 
 
 def open_gguf(path: str | pathlib.Path) -> GgufFile:
@@ -162,6 +185,50 @@ def open_gguf(path: str | pathlib.Path) -> GgufFile:
         name: _place(path, size, name, entry, start) for name, entry in entries.items()
     }
     return GgufFile(path, metadata, tensors)
+
+
+@functools.cache
+def _readable(kind: gguf.GGMLQuantizationType) -> bool:
+    """Whether the package decodes it, tried on one block."""
+    _, size = gguf.GGML_QUANT_SIZES[kind]
+    try:
+        gguf.quants.dequantize(np.zeros((1, size), np.uint8), kind)
+    except NotImplementedError:
+        return False
+    return True
+
+
+def _unreadable(name: str, kind: gguf.GGMLQuantizationType) -> str:
+    known = [other.name for other in gguf.GGMLQuantizationType if _readable(other)]
+    return (
+        f"tensor {name} is stored as {kind.name}, expected one of "
+        f"{', '.join(known)}: convert the file to one of these"
+    )
+
+
+def _decode(rows: np.ndarray, info: TensorInfo) -> np.ndarray:
+    """Rows u8[n, bytes] as float32."""
+    with np.errstate(all="ignore"):  # Who reads them looks for what is not finite.
+        return gguf.quants.dequantize(rows, info.kind)
+
+
+def _as_q8_0(rows: np.ndarray, info: TensorInfo) -> np.ndarray:
+    """Rows u8[n, bytes] of a format in ``_WHOLE``: the same scales, and whole numbers.
+
+    With a scale of 1 the whole numbers are what the package decodes.
+    """
+    blocks = rows.reshape(len(rows), -1, gguf.GGML_QUANT_SIZES[info.kind][1])
+    size = linear.FORMATS["q8_0"].size
+    made = np.empty((*blocks.shape[:2], size), np.uint8)
+    made[..., :2] = blocks[..., :2]
+    for first in range(0, len(rows), _ROWS):
+        part = np.array(blocks[first : first + _ROWS])
+        part[..., :2] = np.array([1], "<f2").view(np.uint8)
+        whole = _decode(part.reshape(len(part), -1), info).astype(np.int8)
+        made[first : first + _ROWS, :, 2:] = whole.view(np.uint8).reshape(
+            *part.shape[:2], -1
+        )
+    return made.reshape(len(rows), -1)
 
 
 def _place(path, size, name, entry, start) -> TensorInfo:

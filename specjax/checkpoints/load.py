@@ -10,7 +10,7 @@ import jax
 import numpy as np
 
 from pallas_kernels import linear
-from specjax.checkpoints import chat, gguf, huggingface, layout, names
+from specjax.checkpoints import chat, fuse, gguf, huggingface, layout, names
 from specjax.checkpoints import tokenizer as tokenizer_lib
 from specjax.models import config as config_lib
 from specjax.models import decoder, families
@@ -149,7 +149,7 @@ def _read(name: str, opened: _Format, dtype: np.dtype, scanned: bool, form: str)
     tokenizer = opened.tokenizer()
     _refuse(_vocabulary_problems(config, tokenizer))
     template, stop_ids = opened.chat_template(tokenizer), opened.stop_ids(tokenizer)
-    params = layout.read_params(
+    params = fuse.read_params(
         config,
         naming,
         opened.storage(config),

@@ -1,14 +1,19 @@
 """The GGUF reader: headers that lie, files that end."""
 
 import contextlib
+import dataclasses
 import struct
 
 import hypothesis
+import jax.numpy as jnp
 import numpy as np
 import pytest
+from gguf import GGMLQuantizationType as Kind
 from hypothesis import strategies as st
 
+from pallas_kernels import linear
 from specjax.checkpoints import gguf
+from tests import gguf_blocks
 
 
 @pytest.fixture(scope="module")
@@ -99,13 +104,66 @@ def test_a_part_of_a_split_model(small, tmp_path):
         gguf.open_gguf(path)
 
 
-def test_a_storage_that_is_not_read(whole, opened):
-    """Q8_0 rows relabelled as Q8_1, which the package can't decode."""
-    file = opened(whole)
-    info = file.tensors["blk.0.attn_k.weight"]
-    other = info.__class__(info.shape, gguf.gguf.GGMLQuantizationType.Q3_K, 0, 0)
-    changed = gguf.GgufFile(file.path, {}, {"blk.0.attn_k.weight": other})
-    assert "stored as Q3_K, expected one of F32" in changed.problems()[0]
+def relabelled(file, name, kind):
+    """The file with a tensor's storage called something else."""
+    info = dataclasses.replace(file.tensors[name], kind=Kind[kind])
+    return dataclasses.replace(file, tensors={**file.tensors, name: info})
+
+
+@pytest.mark.parametrize("kind", ["Q8_1", "Q8_K", "I8", "F64"])
+def test_a_storage_that_is_not_read(whole, opened, kind):
+    changed = relabelled(opened(whole), "blk.0.attn_k.weight", kind)
+    (problem,) = changed.problems()
+    assert f"tensor blk.0.attn_k.weight is stored as {kind}, expected one" in problem
+    for known in ("F16", "Q4_0", "Q5_1", "Q4_K", "Q6_K", "IQ4_XS"):
+        assert f" {known}," in problem
+    assert f" {kind}," not in problem.split("expected")[1]
+    with pytest.raises(ValueError, match=f"is stored as {kind}, expected one of"):
+        changed.read("blk.0.attn_k.weight")
+
+
+def header_of(kind, inputs, outputs):
+    """A file of one tensor t, up to its data at byte 96."""
+    entry = struct.pack("<Q", 1) + b"t"
+    entry += struct.pack("<IQQIQ", 2, inputs, outputs, Kind[kind], 0)
+    return (b"GGUF" + struct.pack("<IQQ", 3, 1, 0) + entry).ljust(96, b"\0")
+
+
+@pytest.mark.parametrize("kind", gguf_blocks.HALVES)
+def test_blocks_are_decoded_as_the_package_does(kind, opened, monkeypatch):
+    """A few rows at a time, and as rows for kernels the same numbers."""
+    monkeypatch.setattr(gguf, "_ROWS", 4)
+    rows = gguf_blocks.random_rows(kind, 11, 512)
+    file = opened(header_of(kind, 512, 11) + rows.tobytes())
+    wanted = gguf_blocks.dequantize(rows, kind)
+    np.testing.assert_array_equal(file.read("t"), wanted)
+    stored, name = file.stored("t")
+    packed = linear.Packed(jnp.asarray(stored), name)
+    np.testing.assert_array_equal(linear.decode(packed), wanted)
+
+
+@pytest.mark.parametrize(
+    ("kind", "wanted"),
+    [("Q4_K", "q4_k"), ("Q6_K", "q6_k"), ("Q5_0", "q8_0"), ("Q5_K", "f32")],
+)
+def test_rows_stay_blocks_where_kernels_have_some_for_them(kind, wanted, opened):
+    rows = gguf_blocks.random_rows(kind, 3, 256)
+    stored, name = opened(header_of(kind, 256, 3) + rows.tobytes()).stored("t")
+    assert name == wanted
+    if name == kind.lower():
+        np.testing.assert_array_equal(stored, rows)
+
+
+@pytest.mark.parametrize("kind", ["Q4_K", "Q6_K", "Q5_0"])
+def test_blocks_cut_short_are_refused(kind, opened):
+    raw = header_of(kind, 256, 3) + gguf_blocks.random_rows(kind, 3, 256).tobytes()
+    with pytest.raises(ValueError, match=f"tensor t ends at byte {len(raw)}, the file"):
+        opened(raw[:-1])
+
+
+def test_rows_that_are_no_whole_blocks(opened):
+    with pytest.raises(ValueError, match=r"tensor t has rows of 64, .* 256 for Q4_K"):
+        opened(header_of("Q4_K", 64, 8) + bytes(1000))
 
 
 def test_no_such_file(tmp_path):

@@ -125,7 +125,18 @@ def test_narrow_safetensors(small, tmp_path, kind):
 
 
 # Largest error for values up to about 4: half a step of each format.
-KINDS = {"F32": 0.0, "F16": 2e-3, "BF16": 0.0, "Q8_0": 0.03, "Q4_0": 0.5, "Q4_1": 0.4}
+KINDS = {
+    "F32": 0.0,
+    "F16": 2e-3,
+    "BF16": 0.0,
+    "Q8_0": 0.03,
+    "Q4_0": 0.5,
+    "Q4_1": 0.4,
+    "Q5_0": 0.25,
+    "Q5_1": 0.2,
+}
+# Rows of whole blocks of 256.
+WIDE = {"hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 1}
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -213,6 +224,79 @@ def test_parts_of_one_matrix_in_several_formats_are_decoded(small, tmp_path):
     assert kinds == ["f32", "q8_0"]
     decoded, _ = forms(lm.model.config, lm.params)
     same(decoded, dense(path).params, rtol=1e-6)
+
+
+KEPT_AS = {
+    "Q4_K": "q4_k",
+    "Q6_K": "q6_k",
+    "Q5_0": "q8_0",
+    "IQ4_NL": "q8_0",
+    "Q5_1": "f32",
+    "Q2_K": "f32",
+    "Q3_K": "f32",
+    "Q5_K": "f32",
+    "IQ4_XS": "f32",
+    "TQ2_0": "f32",
+}
+
+
+@pytest.mark.parametrize("kind", KEPT_AS)
+def test_other_blocks_of_gguf(kind, small, tmp_path):
+    """Kept or decoded, the numbers are what the gguf package reads."""
+    path = small(**WIDE).gguf(tmp_path / "m.gguf", kind=kind)
+    lm = checkpoints.load(path, weights="stored")
+    assert lm.weights == KEPT_AS[kind]
+    decoded, _ = forms(lm.model.config, lm.params)
+    same(decoded, dense(path).params, rtol=0)
+
+
+def test_a_mixture_of_k_quants_as_files_have_it(small, tmp_path):
+    """v, down and the head in 6 bits: only the leaf that v is a part of is decoded."""
+    finer = ("blk.0.attn_v.weight", "blk.0.ffn_down.weight", "output.weight")
+    path = small(**WIDE).gguf(
+        tmp_path / "m.gguf", kind="Q4_K", kinds=dict.fromkeys(finer, "Q6_K")
+    )
+    lm = checkpoints.load(path, weights="stored")
+    (layer,) = lm.params["layers"]
+    kinds = {leaf: layer[leaf].kind for leaf in ("qkv", "out", "gate_up", "down")}
+    assert kinds == {"qkv": "f32", "out": "q4_k", "gate_up": "q4_k", "down": "q6_k"}
+    assert (lm.params["embed"].kind, lm.params["head"].kind) == ("q4_k", "q6_k")
+    decoded, _ = forms(lm.model.config, lm.params)
+    same(decoded, dense(path).params, rtol=0)
+
+
+def test_what_narrow_rows_fall_back_to_shares_a_format(small, tmp_path):
+    """Rows of 64 have no blocks of 256: files have Q5_0 and Q8_0 instead."""
+    path = small().gguf(
+        tmp_path / "m.gguf", kind="Q5_0", kinds={"blk.0.attn_v.weight": "Q8_0"}
+    )
+    lm = checkpoints.load(path, weights="stored")
+    assert lm.weights == "q8_0"
+    decoded, _ = forms(lm.model.config, lm.params)
+    same(decoded, dense(path).params, rtol=0)
+
+
+@pytest.mark.parametrize("weights", ["stored", "decoded", "dense"])
+def test_a_storage_that_is_not_read_is_refused_first(
+    weights, small, tmp_path, monkeypatch
+):
+    path = small().gguf(
+        tmp_path / "m.gguf", kind="Q8_0", kinds={"blk.1.ffn_up.weight": "Q8_1"}
+    )
+    monkeypatch.delattr(gguf.GgufFile, "_raw")  # Nothing is read of any tensor.
+    message = r"blk.1.ffn_up.weight is stored as Q8_1, expected one of F32, .*Q6_K"
+    with pytest.raises(ValueError, match=message):
+        checkpoints.load(path, weights=weights)
+
+
+def test_a_damaged_block_of_six_bits_is_named(small, tmp_path):
+    path = small(**WIDE).gguf(tmp_path / "m.gguf", kind="Q6_K")
+    info = gguf.open_gguf(path).tensors["blk.0.ffn_up.weight"]
+    raw = bytearray(path.read_bytes())
+    raw[info.offset + 208 : info.offset + 210] = np.float16(np.inf).tobytes()
+    path.write_bytes(raw)
+    with pytest.raises(ValueError, match=r"tensor blk.0.ffn_up.weight holds NaN"):
+        checkpoints.load(path, weights="stored")
 
 
 def test_a_damaged_block_is_named(small, tmp_path):

@@ -12,16 +12,27 @@ from hypothesis import strategies as st
 
 from pallas_kernels import linear as linear_lib
 from pallas_kernels.linear import cpu, formats, reference, xla
+from tests import gguf_blocks
 
-QUANTISED = ("q8_0", "q4_0", "q4_1")
 KINDS = tuple(linear_lib.FORMATS)
-# inputs, outputs: whole tiles, parts of one, less than a vector, more than a task
-SHAPES = {"tiles": (64, 24), "odd": (96, 13), "narrow": (32, 1), "wide": (160, 611)}
+QUANTISED = tuple(k for k in KINDS if linear_lib.FORMATS[k].num_halves)
+INTERLEAVED = formats.INTERLEAVED
+# blocks of inputs, outputs: whole tiles, parts of one, few, more than a task
+SHAPES = {"tiles": (2, 24), "odd": (3, 13), "narrow": (1, 1), "wide": (2, 611)}
+SMALLEST = 2.0**-126  # smaller products may count as zeros
 NATIVE = pytest.param("native", marks=pytest.mark.native)
 
 
+def width(kind, blocks):
+    """Inputs of so many blocks, of 32 where a format has none."""
+    return blocks * max(linear_lib.FORMATS[kind].weights, 32)
+
+
 def packed(kind, inputs, outputs, seed=0):
-    """Random weights in a format, as the packed leaf."""
+    """Random weights about 1 in a format, as the packed leaf."""
+    if kind.endswith("_k"):  # A scale of 2^-10 to 2^-5 is multiplied by whole numbers.
+        rows = gguf_blocks.random_rows(kind.upper(), outputs, inputs, seed, (5, 10))
+        return linear_lib.Packed(jnp.asarray(rows), kind)
     weights = np.random.default_rng(seed).standard_normal((outputs, inputs))
     weights = weights.astype(np.float32)
     if kind in QUANTISED:
@@ -53,28 +64,91 @@ def form(backend):
 
 
 def tolerance(x, weight):
-    """Of a sum of K products in float32, each as large as they get."""
-    largest = np.abs(np.asarray(linear_lib.decode(weight))).max() * np.abs(x).max()
-    return 2.0**-23 * np.sqrt(x.shape[1]) * 4 * largest
+    """Of sums of K products in float32, for each row and output f64[N, M].
+
+    Numbers too small for float32 may be flushed to zero.
+    """
+    x = np.abs(np.asarray(x, np.float64))
+    weights = np.abs(np.asarray(linear_lib.decode(weight), np.float64))
+    rounding = 2.0**-23 * np.sqrt(x.shape[1]) * (x @ weights.T)
+    return rounding + SMALLEST * (x.shape[1] + weights.sum(axis=1))
+
+
+def unit_tolerance(x, weight):
+    """Of the matrix unit, for each row and output f64[N, M].
+
+    Each number of a block of 32 is off by up to 1.5 steps of 2^-23 of the block's
+    greatest (half of one by rounding, up to one by how a step is computed), or is
+    taken for zero where that is 1e-30 or less. Blocks are added in float32.
+    """
+    least = 0.0
+    if weight.kind == "q4_1":  # Products with scales and with these are summed apart.
+        blocks = np.asarray(weight.rows).reshape(weight.rows.shape[0], -1, 20)
+        halves = np.ascontiguousarray(blocks[..., 2:4]).view(np.float16)
+        least = np.abs(np.repeat(halves[..., 0].astype(np.float64), 32, axis=1))
+    sizes = np.abs(np.asarray(linear_lib.decode(weight), np.float64)) + 2 * least
+    x = np.abs(np.asarray(x, np.float64))
+    greatest = x.reshape(len(x), -1, 32).max(axis=-1)  # [N, blocks]
+    off = np.where(greatest > 1e-30, 1.5 * 2.0**-23 * greatest, greatest)
+    splitting = off @ sizes.reshape(len(sizes), -1, 32).sum(axis=-1).T
+    return splitting + (greatest.shape[1] + 4) * 2.0**-24 * (x @ sizes.T) + SMALLEST
+
+
+def assert_close(got, wanted, allowed):
+    """Each number is off by no more than its own tolerance."""
+    error = np.abs(np.asarray(got, np.float64) - wanted)
+    worst = np.unravel_index(np.argmax(error - allowed), error.shape)
+    assert (error <= allowed).all(), (worst, got[worst], wanted[worst], allowed[worst])
+
+
+def by_blocks(rows, seed):
+    """Rows whose blocks of 32 are each scaled by their own power, many to zero."""
+    random = np.random.default_rng(seed)
+    powers = [0, 0, 1e-40, 1e-35, 1e-29, 1e-20, 1e-4, 1.0, 1e15]
+    blocks = np.array(rows).reshape(len(rows), -1, 32)
+    scaled = blocks * random.choice(powers, (*blocks.shape[:2], 1))
+    scaled[random.random(scaled.shape) < 0.2] = 0
+    return scaled.astype(np.float32).reshape(rows.shape)
 
 
 @pytest.mark.parametrize("backend", ["xla", NATIVE])
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
 def test_equals_the_reference(shape, kind, backend):
-    weight, x = packed(kind, *shape), rows_of(5, shape[0])
+    inputs = width(kind, shape[0])
+    weight, x = packed(kind, inputs, shape[1]), rows_of(5, inputs)
     got = form(backend)(x, weight)
     wanted = reference.linear(np.asarray(x), np.asarray(weight.rows), kind)
-    np.testing.assert_allclose(got, wanted, rtol=0, atol=tolerance(x, weight))
+    assert_close(got, wanted, tolerance(x, weight))
 
 
 @pytest.mark.parametrize("kind", QUANTISED)
 def test_decodes_as_gguf_does(kind):
-    weight = packed(kind, 96, 7)
-    wanted = gguf.quants.dequantize(
-        np.asarray(weight.rows), gguf.GGMLQuantizationType[kind.upper()]
-    )
+    """Blocks of every pattern of bits with finite scales, compiled and not."""
+    rows = gguf_blocks.random_rows(kind.upper(), 40, width(kind, 3))
+    weight = linear_lib.Packed(jnp.asarray(rows), kind)
+    wanted = gguf_blocks.dequantize(rows, kind.upper())
     np.testing.assert_array_equal(linear_lib.decode(weight), wanted)
+    np.testing.assert_array_equal(jax.jit(linear_lib.decode)(weight), wanted)
+
+
+@pytest.mark.native
+@pytest.mark.parametrize("kind", QUANTISED)
+def test_native_code_decodes_as_gguf_does(kind):
+    """A row with a single one gives the weights themselves."""
+    inputs = width(kind, 2)
+    rows = gguf_blocks.random_rows(kind.upper(), 21, inputs)
+    weight = linear_lib.Packed(jnp.asarray(rows), kind)
+    got = form("native")(jnp.eye(inputs, dtype=jnp.float32), weight)
+    np.testing.assert_array_equal(got, gguf_blocks.dequantize(rows, kind.upper()).T)
+
+
+@pytest.mark.parametrize("kind", QUANTISED)
+def test_the_reference_decodes_as_gguf_does(kind):
+    rows = packed(kind, width(kind, 2), 3).rows
+    got = [reference.decode_row(row, kind) for row in np.asarray(rows)]
+    wanted = gguf_blocks.dequantize(rows, kind.upper())
+    np.testing.assert_allclose(got, wanted, rtol=2.0**-23)
 
 
 def test_a_block_by_hand():
@@ -88,25 +162,71 @@ def test_a_block_by_hand():
     assert set(got[1:16]) == set(got[17:]) == {-1.0}
 
 
+def test_a_block_of_six_bits_by_hand():
+    """Scale 0.5, groups times 3; 5 in four bits and 2 above them is 37, so 5 from 32.
+
+    Weights 0 and 64 share a byte of four bits: 5 below, 9 above. Of the quarters of
+    byte 128 the first is weight 0's and the third weight 64's: 2 and 3.
+    """
+    block = np.zeros(210, np.uint8)
+    block[0], block[128], block[192:208] = 0x95, 0b00_11_00_10, 3
+    block[208:] = np.array([0.5], np.float16).view(np.uint8)
+    got = np.asarray(linear_lib.decode(linear_lib.Packed(block[None], "q6_k")))[0]
+    assert got[0] == 0.5 * 3 * (5 + 2 * 16 - 32)
+    assert got[64] == 0.5 * 3 * (9 + 3 * 16 - 32)
+    assert set(np.delete(got, [0, 64])) == {0.5 * 3 * -32}
+
+
+def test_a_block_of_groups_by_hand():
+    """Scale 0.5, least 0.25. Group 0: 33 and 2; group 4 has low bits 7 and 1 in byte 8.
+
+    Its upper bits are the first bytes' own: 33 is 0b100001, and byte 0 is 0b10_100001,
+    so that group 4 has 7 + 2 * 16 = 39. Byte 4 is 0b01_000010: 1 + 1 * 16 = 17.
+    """
+    block = np.zeros(144, np.uint8)
+    block[:4] = np.array([0.5, 0.25], np.float16).view(np.uint8)
+    block[4], block[8], block[12] = 0b10_100001, 0b01_000010, 0x17
+    block[16], block[16 + 64] = 0x0C, 0x0A
+    got = np.asarray(linear_lib.decode(linear_lib.Packed(block[None], "q4_k")))[0]
+    assert got[0] == 0.5 * 33 * 12 - 0.25 * 2
+    assert got[128] == 0.5 * 39 * 10 - 0.25 * 17
+    assert set(got[32:128]) == set(got[160:]) == {0.0}
+
+
 @pytest.mark.native
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("count", [1, 2, 3, 4, 5, 7, 16, 33])
 def test_a_row_is_the_same_among_any_number_of_rows(count, kind):
-    weight, x = packed(kind, 96, 45), rows_of(33, 96)
+    inputs = width(kind, 3)
+    weight, x = packed(kind, inputs, 45), rows_of(33, inputs)
     alone = np.concatenate([form("native")(x[i : i + 1], weight) for i in range(33)])
     np.testing.assert_array_equal(form("native")(x[:count], weight), alone[:count])
 
 
 @pytest.mark.native
 @hypothesis.settings(max_examples=20)
-@hypothesis.given(seed=st.integers(0, 2**16), scale=st.sampled_from([1e-4, 1.0, 1e4]))
+@hypothesis.given(seed=st.integers(0, 2**16))
 @pytest.mark.parametrize("kind", QUANTISED)
-def test_any_values(kind, seed, scale):
-    weight = packed(kind, 64, 24, seed)
-    x = rows_of(3, 64, seed + 1) * scale
-    wanted = reference.linear(np.asarray(x), np.asarray(weight.rows), kind)
-    got = form("native")(x, weight)
-    np.testing.assert_allclose(got, wanted, rtol=0, atol=tolerance(x, weight))
+def test_any_values(kind, seed):
+    """Great and tiny blocks beside each other and alone, and rows of zeros."""
+    inputs = width(kind, 2)
+    weight = packed(kind, inputs, 11, seed)
+    x = by_blocks(rows_of(7, inputs, seed + 1), seed)
+    wanted = reference.linear(x, np.asarray(weight.rows), kind)
+    assert_close(form("native")(x, weight), wanted, tolerance(x, weight))
+
+
+@pytest.mark.native
+@pytest.mark.parametrize("lanes", [1, 16])
+@pytest.mark.parametrize("kind", INTERLEAVED)
+def test_tiny_numbers_are_the_same_among_any_number_of_rows(kind, lanes):
+    """Whether they are flushed to zero must not depend on who computes them."""
+    if lanes not in (1, cpu.lanes()):
+        pytest.skip("no matrix unit here")
+    weight = interleaved(packed(kind, 96, 1024), lanes)
+    x = jnp.asarray(by_blocks(rows_of(24, 96), 0) * np.float32(1e-3))
+    alone = np.concatenate([form("native")(x[i : i + 1], weight) for i in range(24)])
+    np.testing.assert_array_equal(form("native")(x, weight), alone)
 
 
 @pytest.mark.native
@@ -124,7 +244,7 @@ def test_calls_from_several_threads_do_not_mix():
 
 
 @pytest.mark.usefixtures("matrix_unit")
-@pytest.mark.parametrize("kind", QUANTISED)
+@pytest.mark.parametrize("kind", INTERLEAVED)
 @pytest.mark.parametrize("count", [1, 2, 3, 5, 6, 10, 11, 16, 17, 40])
 @pytest.mark.parametrize("shape", [(64, 16), (352, 48), (32, 1024)], ids=str)
 def test_the_matrix_unit_equals_the_reference(shape, count, kind):
@@ -132,11 +252,11 @@ def test_the_matrix_unit_equals_the_reference(shape, count, kind):
     weight, x = packed(kind, *shape), rows_of(count, shape[0])
     got = form("native")(x, interleaved(weight))
     wanted = reference.linear(np.asarray(x), np.asarray(weight.rows), kind)
-    np.testing.assert_allclose(got, wanted, rtol=0, atol=tolerance(x, weight))
+    assert_close(got, wanted, unit_tolerance(x, weight))
 
 
 @pytest.mark.usefixtures("matrix_unit")
-@pytest.mark.parametrize("kind", QUANTISED)
+@pytest.mark.parametrize("kind", INTERLEAVED)
 def test_the_matrix_unit_gives_a_row_the_same_bits_among_others(kind):
     weight, x = interleaved(packed(kind, 352, 48)), rows_of(40, 352)
     alone = np.concatenate([form("native")(x[i : i + 1], weight) for i in range(40)])
@@ -145,25 +265,29 @@ def test_the_matrix_unit_gives_a_row_the_same_bits_among_others(kind):
 
 
 @pytest.mark.usefixtures("matrix_unit")
-@hypothesis.settings(max_examples=20)
-@hypothesis.given(
-    seed=st.integers(0, 2**16),
-    scale=st.sampled_from([1e-20, 1e-4, 1.0, 1e15]),
-    count=st.integers(1, 20),
-)
-@pytest.mark.parametrize("kind", QUANTISED)
-def test_the_matrix_unit_takes_any_values(kind, seed, scale, count):
-    """Great and small ones in one block, zeros and blocks of them."""
+@hypothesis.settings(max_examples=40)
+@hypothesis.given(seed=st.integers(0, 2**16), count=st.integers(1, 20))
+@pytest.mark.parametrize("kind", INTERLEAVED)
+def test_the_matrix_unit_takes_any_values(kind, seed, count):
+    """Great and tiny blocks beside each other and alone, and rows of zeros."""
     weight = packed(kind, 96, 16, seed)
-    random = np.random.default_rng(seed)
-    x = np.array(rows_of(count, 96, seed + 1)) * scale
-    x *= 10.0 ** random.integers(-6, 3, x.shape)
-    x[random.random(x.shape) < 0.3] = 0
-    x[:, 32:64] *= random.random() < 0.5
-    x = x.astype(np.float32)
+    x = by_blocks(rows_of(count, 96, seed + 1), seed)
     wanted = reference.linear(x, np.asarray(weight.rows), kind)
     got = form("native")(x, interleaved(weight))
-    np.testing.assert_allclose(got, wanted, rtol=0, atol=tolerance(x, weight))
+    assert_close(got, wanted, unit_tolerance(x, weight))
+
+
+@pytest.mark.usefixtures("matrix_unit")
+@hypothesis.given(seed=st.integers(0, 2**16))
+def test_the_matrix_unit_loses_what_is_far_below_its_blocks_greatest(seed):
+    """Numbers of all sizes in one block: errors are steps of the greatest."""
+    weight = packed("q4_1", 64, 16, seed)
+    random = np.random.default_rng(seed)
+    x = np.array(rows_of(5, 64, seed + 1)) * 10.0 ** random.integers(-9, 3, (5, 64))
+    x = x.astype(np.float32)
+    wanted = reference.linear(x, np.asarray(weight.rows), "q4_1")
+    got = form("native")(x, interleaved(weight))
+    assert_close(got, wanted, unit_tolerance(x, weight))
 
 
 @pytest.mark.usefixtures("matrix_unit")
@@ -176,7 +300,7 @@ def test_the_matrix_unit_hides_no_number_that_is_not_finite(bad, count):
     np.testing.assert_array_equal(got, np.arange(count) != count // 2)
 
 
-@pytest.mark.parametrize("kind", QUANTISED)
+@pytest.mark.parametrize("kind", INTERLEAVED)
 @pytest.mark.parametrize("lanes", [2, 16])
 def test_interleaved_weights_are_the_same_weights(kind, lanes):
     weight = packed(kind, 96, 32)
@@ -192,6 +316,76 @@ def test_interleaved_weights_are_the_same_weights(kind, lanes):
     np.testing.assert_array_equal(form("xla")(x, other), form("xla")(x, weight))
 
 
+@pytest.mark.parametrize("kind", INTERLEAVED)
+def test_decoding_interleaved_weights_takes_little_memory(kind):
+    """No more than the weights decoded: a gather would take 16 times as many bytes."""
+    weight = interleaved(packed(kind, 512, 512))
+    compiled = jax.jit(linear_lib.decode).lower(weight).compile()
+    assert compiled.memory_analysis().temp_size_in_bytes <= 4 * 512 * 512
+
+
+@pytest.mark.native
+@pytest.mark.parametrize(("packed_for", "here"), [(16, 1), (2, None), (16, 32)])
+def test_weights_of_another_machine_go_through_xla(packed_for, here, monkeypatch):
+    weight, x = interleaved(packed("q4_1", 96, 32), packed_for), rows_of(3, 96)
+    if here:
+        monkeypatch.setattr(cpu, "lanes", lambda: here)
+        monkeypatch.setattr(cpu, "available", lambda: True)
+    program = jax.jit(lambda x, weight: linear_lib.linear(x, weight))
+    assert "linear_q4_1" not in program.lower(x, weight).as_text()
+    np.testing.assert_array_equal(program(x, weight), form("xla")(x, weight))
+
+
+@pytest.mark.native
+def test_rows_that_are_not_interleaved_are_native_on_any_machine(monkeypatch):
+    monkeypatch.setattr(cpu, "lanes", lambda: 16)
+    monkeypatch.setattr(cpu, "available", lambda: True)
+    program = jax.jit(lambda x, weight: linear_lib.linear(x, weight))
+    text = program.lower(rows_of(3, 96), packed("q4_1", 96, 32)).as_text()
+    assert "linear_q4_1" in text
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_packed_here_multiplies_as_the_stored_rows(kind):
+    stored = packed(kind, width(kind, 2), 32)
+    weight, x = (
+        linear_lib.pack(np.asarray(stored.rows), kind),
+        rows_of(5, width(kind, 2)),
+    )
+    unit = cpu.available() and cpu.lanes() == 16 and kind in INTERLEAVED
+    assert weight.lanes == (16 if unit else 1)
+    np.testing.assert_array_equal(linear_lib.decode(weight), linear_lib.decode(stored))
+    wanted = reference.linear(np.asarray(x), np.asarray(stored.rows), kind)
+    allowed = (unit_tolerance if unit else tolerance)(x, stored)
+    assert_close(linear_lib.linear(x, weight), wanted, allowed)
+
+
+def test_without_native_code_nothing_is_interleaved(monkeypatch):
+    monkeypatch.setattr(cpu, "available", lambda: False)
+    rows = np.asarray(packed("q4_1", 64, 32).rows)
+    weight = linear_lib.pack(rows, "q4_1")
+    assert weight.lanes == 1
+    np.testing.assert_array_equal(weight.rows, rows)
+
+
+@pytest.mark.parametrize(
+    ("rows", "kind", "message"),
+    [
+        (
+            np.zeros((2, 34), np.uint8),
+            "q9_0",
+            "kind must be one of f32, .*, got 'q9_0'",
+        ),
+        (np.zeros((2, 33), np.uint8), "q8_0", r"uint8\[M, n \* 34\] for q8_0, got"),
+        (np.zeros((2, 34), np.int8), "q8_0", r"got int8\[2, 34\]"),
+        (np.zeros(34, np.uint8), "q8_0", r"got uint8\[34\]"),
+    ],
+)
+def test_rows_that_are_not_in_a_format_are_not_packed(rows, kind, message):
+    with pytest.raises(ValueError, match=message):
+        linear_lib.pack(rows, kind)
+
+
 def test_an_interleaved_block_by_hand():
     """Two outputs, a block each: scales, least values, then words in turn."""
     block = np.arange(20, dtype=np.uint8)
@@ -202,9 +396,9 @@ def test_an_interleaved_block_by_hand():
     assert got.rows.reshape(-1).tolist() == halves + words
 
 
-@pytest.mark.parametrize(("kind", "outputs"), [("f32", 16), ("q8_0", 24)])
+@pytest.mark.parametrize(("kind", "outputs"), [("f32", 16), ("q8_0", 24), ("q6_k", 16)])
 def test_what_does_not_fit_lanes_stays_as_it_is(kind, outputs):
-    rows = np.asarray(packed(kind, 32, outputs).rows)
+    rows = np.asarray(packed(kind, width(kind, 1), outputs).rows)
     kept = formats.interleave(rows, kind, 16)
     assert kept.lanes == 1
     np.testing.assert_array_equal(kept.rows, rows)
@@ -222,7 +416,7 @@ def test_leading_axes_and_plain_arrays():
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_rows_are_taken_as_they_decode(kind):
-    weight = packed(kind, 64, 9)
+    weight = packed(kind, width(kind, 2), 9)
     index = jnp.asarray([[8, 0, 3], [3, 3, 1]], jnp.int32)
     wanted = linear_lib.decode(weight)[index]
     np.testing.assert_array_equal(linear_lib.take_rows(weight, index), wanted)
@@ -243,10 +437,11 @@ def test_another_number_of_inputs_is_refused():
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_numbers_that_are_not_finite_are_found(kind):
-    rows = np.array(packed(kind, 64, 3).rows)
+    rows = np.array(packed(kind, width(kind, 2), 3).rows)
     assert linear_lib.finite(rows, kind)
     if kind in QUANTISED:
-        rows[1, :2] = np.array([np.nan], np.float16).view(np.uint8)
+        at = linear_lib.FORMATS[kind].halves_at
+        rows[1, at : at + 2] = np.array([np.nan], np.float16).view(np.uint8)
     else:
         rows[1, 5] = np.inf
     assert not linear_lib.finite(rows, kind)

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from specjax.checkpoints import huggingface, layout
+from specjax.checkpoints import fuse, huggingface, layout
 from specjax.core import tree as tree_lib
 from specjax.models import families
 from specjax.models import model as model_lib
@@ -35,7 +35,7 @@ def load_case(name, *, scanned=False, stored=False, folder=GOLDENS):
     found = layout.problems(config, naming, opened.shapes)
     if found:
         raise ValueError(f"{name}: {found}")
-    params = layout.read_params(
+    params = fuse.read_params(
         config,
         naming,
         families.hf_storage(config),

@@ -1,0 +1,221 @@
+"""Reads the pieces of a checkpoint and fuses them into the params of the decoder.
+
+Pieces are rows first, the decoder multiplies from the right::
+
+    piece              checkpoint        params, as `decoder.init_params` gives them
+    embed, final_norm  [V, E], [E]       the same
+    head               [V, E]            [E, V]
+    q, k, v            [H*D, E], [G*D, E]  qkv [E, G, R + 2, D]
+    q_bias, ...        [H*D], [G*D]      qkv_bias [G, R + 2, D]
+    out                [E, H*D]          [H*D, E]
+    gate, up           [I, E]            gate_up [E, 2, I]
+    down               [E, I]            [I, E]
+
+Kept as they are stored, matrices stay rows first: their params are
+`linear.Packed`, one output a row, in the order of the fused axes above.
+"""
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+import numpy as np
+
+from pallas_kernels import linear
+from specjax.checkpoints import layout
+from specjax.models import config as config_lib
+from specjax.models import decoder, families
+
+_MATRICES = ("qkv", "out", "gate_up", "down")
+_FUSED = {
+    "qkv": ("q", "k", "v"),
+    "qkv_bias": ("q_bias", "k_bias", "v_bias"),
+    "gate_up": ("gate", "up"),
+    "gate_up_bias": ("gate_bias", "up_bias"),
+}
+
+
+def read_params(
+    config: config_lib.ModelConfig,
+    naming: layout.Naming,
+    storage: families.Storage,
+    read: Callable[[str], np.ndarray],
+    *,
+    dtype: np.dtype,
+    scanned: bool,
+    stored: Callable[[str], tuple[np.ndarray, str]] | None = None,
+) -> decoder.Params:
+    """Reads and fuses all tensors, one leaf of params at a time.
+
+    Args:
+      config: of the model; ``layout.problems`` found none.
+      naming: of the format.
+      storage: how the family is stored in it.
+      read: gives a tensor by name.
+      dtype: of the params.
+      scanned: whether to stack the layers.
+      stored: gives a tensor's rows in a format of the kernels, and its name; matrices
+        are then kept so. Not with ``scanned``.
+
+    Returns:
+      Params in the form of ``decoder.init_params``, or of ``decoder.stack_layers``.
+
+    Raises:
+      ValueError: a tensor has values that are not finite in ``dtype``.
+    """
+    source = _Source(config, naming, storage, read, stored, dtype)
+    leaves = _layer_leaves(layout.pieces(config)[1])
+    if scanned:
+        layers = {leaf: _stacked(source, leaf) for leaf in leaves}
+    else:
+        layers = [
+            {leaf: jax.device_put(_layer_leaf(source, leaf, i)) for leaf in leaves}
+            for i in range(config.num_layers)
+        ]
+    params = {
+        "embed": _top_matrix(source, "embed"),
+        "layers": layers,
+        "final_norm": jax.device_put(_piece(source, "final_norm")),
+    }
+    if not config.tied_head:
+        params["head"] = _top_matrix(source, "head")
+    return params
+
+
+@dataclasses.dataclass(frozen=True)
+class _Source:
+    """Arguments of ``read_params``."""
+
+    config: config_lib.ModelConfig
+    naming: layout.Naming
+    storage: families.Storage
+    read: Callable[[str], np.ndarray]
+    stored: Callable[[str], tuple[np.ndarray, str]] | None
+    dtype: np.dtype
+
+    def name(self, key: str, layer: int | None) -> str:
+        """Of a piece, in a layer or outside them."""
+        if layer is None:
+            return self.naming.top[key]
+        return self.naming.prefix.format(layer) + self.naming.layer[key]
+
+
+def _layer_leaf(source: _Source, leaf: str, layer: int) -> np.ndarray | linear.Packed:
+    if source.stored and leaf in _MATRICES:
+        return _packed(source, leaf, layer)
+    return _fuse(source.config, leaf, lambda key: _piece(source, key, layer))
+
+
+def _top_matrix(source: _Source, key: str) -> jax.Array | linear.Packed:
+    if source.stored:
+        return _packed(source, key)
+    value = _piece(source, key)  # [V, E]
+    turned = value if key == "embed" else np.ascontiguousarray(value.T)
+    return jax.device_put(turned)
+
+
+def _piece(source: _Source, key: str, layer: int | None = None) -> np.ndarray:
+    """A piece in the dtype of the params, checked."""
+    name, storage = source.name(key, layer), source.storage
+    value = source.read(name)
+    if storage.norm_offset and key.endswith("norm"):
+        value = value.astype(np.float32) + np.float32(storage.norm_offset)
+    # A sum is finite only if all its terms are, and is faster than isfinite; it
+    # may overflow all the same, so look closer then.
+    with np.errstate(all="ignore"):
+        value = value.astype(source.dtype, copy=False)
+        total = np.sum(value, dtype=np.float32)
+    if not np.isfinite(total) and not np.isfinite(value).all():
+        raise _not_finite(name, source.dtype)
+    if storage.interleaved_rope and key in ("q", "k", "q_bias", "k_bias"):
+        value = _halves(value, source.config.head_size)
+    return value
+
+
+def _packed(source: _Source, leaf: str, layer: int | None = None) -> linear.Packed:
+    """A matrix in the format that its pieces are stored in."""
+    keys = _FUSED.get(leaf, (leaf,))
+    parts, kind = _same_format(source, [source.name(key, layer) for key in keys])
+    arrays = []
+    for key, rows in zip(keys, parts, strict=True):
+        if not linear.finite(rows, kind):
+            raise _not_finite(source.name(key, layer), kind)
+        turned = source.storage.interleaved_rope and key in ("q", "k")
+        arrays.append(_halves(rows, source.config.head_size) if turned else rows)
+    return linear.pack(_join_rows(source.config, leaf, arrays), kind)
+
+
+def _same_format(source: _Source, names: list[str]) -> tuple[list[np.ndarray], str]:
+    """Rows of tensors and the format they share: float32 if they are stored in many."""
+    assert source.stored is not None
+    rows, kinds = zip(*map(source.stored, names), strict=True)
+    if len(set(kinds)) == 1:
+        return list(rows), kinds[0]
+    decoded = [
+        part if kind == "f32" else np.asarray(source.read(name), np.float32)
+        for name, part, kind in zip(names, rows, kinds, strict=True)
+    ]
+    return decoded, "f32"
+
+
+def _not_finite(name: str, kind: Any) -> ValueError:
+    return ValueError(
+        f"tensor {name} holds NaN or infinite values as {kind}; the checkpoint is "
+        "damaged, or needs a wider dtype"
+    )
+
+
+def _stacked(source: _Source, leaf: str) -> jax.Array:
+    """One leaf of all layers, [layers, ...]."""
+    first = _layer_leaf(source, leaf, 0)
+    assert isinstance(first, np.ndarray)
+    layers = source.config.num_layers
+    whole = np.empty((layers, *first.shape), first.dtype)
+    whole[0] = first
+    for i in range(1, layers):
+        whole[i] = _layer_leaf(source, leaf, i)
+    return jax.device_put(whole)
+
+
+def _layer_leaves(pieces: Mapping[str, Any]) -> list[str]:
+    """Names of a layer's params."""
+    parts = {part for fused in _FUSED.values() for part in fused}
+    whole = [piece for piece in pieces if piece not in parts]
+    return whole + [leaf for leaf, fused in _FUSED.items() if fused[0] in pieces]
+
+
+def _fuse(config, leaf: str, piece: Callable[[str], np.ndarray]) -> np.ndarray:
+    """One leaf of a layer's params: pieces joined, then [out, in] to [in, out]."""
+    if leaf not in _FUSED:
+        value = piece(leaf)
+        return np.ascontiguousarray(value.T)
+    parts = [piece(key) for key in _FUSED[leaf]]
+    inner = parts[0].shape[1:]  # (E,) or ()
+    if leaf.startswith("qkv"):
+        groups = (config.num_kv_heads, -1, config.head_size)
+        parts = [part.reshape(*groups, *inner) for part in parts]
+        shape, axis = (config.num_kv_heads, config.group + 2, config.head_size), 1
+    else:
+        parts = [part[None] for part in parts]
+        shape, axis = (2, config.mlp_size), 0
+    whole = np.empty((*inner, *shape), parts[0].dtype)
+    # A view in the order of the parts: they are copied once, straight into place.
+    view = np.moveaxis(whole, 0, -1) if inner else whole
+    np.concatenate(parts, axis=axis, out=view)
+    return whole
+
+
+def _join_rows(config, leaf: str, parts: list[np.ndarray]) -> np.ndarray:
+    """Rows [outputs, bytes] of a leaf, outputs in the order of its fused axes."""
+    if leaf != "qkv":
+        return np.concatenate(parts) if len(parts) > 1 else parts[0]
+    groups = (config.num_kv_heads, -1, config.head_size, parts[0].shape[-1])
+    joined = np.concatenate([part.reshape(groups) for part in parts], axis=1)
+    return joined.reshape(-1, parts[0].shape[-1])
+
+
+def _halves(value: np.ndarray, head_size: int) -> np.ndarray:
+    """Rows of heads from pairs (0, 1), (2, 3), ... to two halves."""
+    paired = value.reshape(-1, head_size // 2, 2, *value.shape[1:])
+    return paired.swapaxes(1, 2).reshape(value.shape)
