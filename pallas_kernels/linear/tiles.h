@@ -32,7 +32,7 @@ constexpr int kBlock = 32;   // weights of a block
 constexpr int kWords = 8;    // four weights each
 constexpr int kDigits = 3;   // of a row's number
 constexpr int kChunk = 6;    // blocks that the unit multiplies one after another
-constexpr int kAhead = 2048;  // bytes ahead that are asked for
+constexpr int kAhead = 4096;  // bytes ahead that are asked for
 constexpr float kGreatest = 127 * 65536;  // steps of a block's greatest number
 
 // Whether this process may use the unit; asks the system once.
@@ -281,8 +281,6 @@ void group_of(const uint8_t* at, const Rows& x, int64_t first, Sum<Format>* sums
   for (int64_t block = 0; block < x.blocks; block += kChunk) {
     const int count = int(std::min<int64_t>(kChunk, x.blocks - block));
     for (int b = 0; b < count; ++b, at += Format::kBytes) {
-      for (int byte = 0; byte < Format::kBytes; byte += 64)
-        __builtin_prefetch(at + kAhead + byte);
       __m512i words[kWords];
       Format::words(at + Format::kHalves * 2 * kOut, words);
       for (int c = 0; c < kWords; ++c)
@@ -290,8 +288,11 @@ void group_of(const uint8_t* at, const Rows& x, int64_t first, Sum<Format>* sums
       scale[b] = head(at, 0);
       least[b] = Format::kHalves == 2 ? head(at, 1) : scale[b];
     }
-    for (int b = 0; b < count; ++b)
+    for (int b = 0; b < count; ++b) {
+      for (int byte = 0; byte < Format::kBytes; byte += 64)
+        __builtin_prefetch(at + kAhead + b * Format::kBytes + byte);
       multiply<kWhole, kLeft>(x.at(first, block + b), decoded[b], products[b]);
+    }
     for (int n = 0; n < group; ++n) {
       Sum<Format> sum = sums[n];
       for (int b = 0; b < count; ++b) {

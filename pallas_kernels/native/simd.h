@@ -78,24 +78,39 @@ inline Vec fma(Vec a, Vec b, Vec c) { return add(mul(a, b), c); }
 }  // namespace simd
 #endif
 
+// Unrolls the loop that follows early enough for its vectors to stay in registers.
+#if defined(__clang__)
+#define SPECJAX_UNROLL _Pragma("clang loop unroll(full)")
+#else
+#define SPECJAX_UNROLL _Pragma("GCC unroll 16")
+#endif
+
 namespace simd {
 
 // The sum of the lanes: the upper half is added to the lower one, down to one lane.
 inline float sum(Vec v) {
+#if defined(__AVX512F__)
+  return _mm512_reduce_add_ps(v);
+#else
   float lane[kLanes];
   store(lane, v);
   for (int half = kLanes / 2; half > 0; half /= 2)
     for (int i = 0; i < half; ++i) lane[i] += lane[i + half];
   return lane[0];
+#endif
 }
 
 // The greatest lane.
 inline float greatest(Vec v) {
+#if defined(__AVX512F__)
+  return _mm512_reduce_max_ps(v);
+#else
   float lane[kLanes];
   store(lane, v);
   float found = lane[0];
   for (float x : lane) found = x > found ? x : found;
   return found;
+#endif
 }
 
 // out[i] = sum(v[i]) of 16 vectors, each added up in the order of sum().
@@ -105,13 +120,13 @@ inline void sums(const Vec (&v)[16], float* out) {
   // the upper ones, and their sum holds both folded. Four times, and every vector is
   // one lane.
   Vec eight[8], four[4], two[2];
-  for (int i = 0; i < 8; ++i)
+  SPECJAX_UNROLL for (int i = 0; i < 8; ++i)
     eight[i] = add(_mm512_shuffle_f32x4(v[i], v[i + 8], 0x44),
                    _mm512_shuffle_f32x4(v[i], v[i + 8], 0xee));
-  for (int i = 0; i < 4; ++i)
+  SPECJAX_UNROLL for (int i = 0; i < 4; ++i)
     four[i] = add(_mm512_shuffle_f32x4(eight[i], eight[i + 4], 0x88),
                   _mm512_shuffle_f32x4(eight[i], eight[i + 4], 0xdd));
-  for (int i = 0; i < 2; ++i)
+  SPECJAX_UNROLL for (int i = 0; i < 2; ++i)
     two[i] = add(_mm512_castpd_ps(_mm512_unpacklo_pd(_mm512_castps_pd(four[i]),
                                                      _mm512_castps_pd(four[i + 2]))),
                  _mm512_castpd_ps(_mm512_unpackhi_pd(_mm512_castps_pd(four[i]),
@@ -134,14 +149,14 @@ inline void products(const float* const* w, const float* x, int64_t length, floa
                      int64_t stride) {
   static_assert(kOut * kRows <= 16);
   Vec lanes[16];
-  for (Vec& lane : lanes) lane = zero();
+  SPECJAX_UNROLL for (int i = 0; i < 16; ++i) lanes[i] = zero();
   const int64_t whole = length / kLanes * kLanes;
   for (int64_t k = 0; k < whole; k += kLanes) {
     Vec row[kRows];
-    for (int n = 0; n < kRows; ++n) row[n] = load(x + n * length + k);
-    for (int o = 0; o < kOut; ++o) {
+    SPECJAX_UNROLL for (int n = 0; n < kRows; ++n) row[n] = load(x + n * length + k);
+    SPECJAX_UNROLL for (int o = 0; o < kOut; ++o) {
       const Vec weight = load(w[o] + k);
-      for (int n = 0; n < kRows; ++n)
+      SPECJAX_UNROLL for (int n = 0; n < kRows; ++n)
         lanes[n * kOut + o] = fma(weight, row[n], lanes[n * kOut + o]);
     }
   }

@@ -69,20 +69,20 @@ template <int kRows, int kVecs>
 void mix(const float* weights, const float* values, int64_t num_keys, int64_t size,
          float* const* out) {
   Vec sum[kRows][kVecs];
-  for (auto& row : sum)
-    for (Vec& lane : row) lane = simd::zero();
+  SPECJAX_UNROLL for (int n = 0; n < kRows; ++n)
+    SPECJAX_UNROLL for (int j = 0; j < kVecs; ++j) sum[n][j] = simd::zero();
   for (int64_t p = 0; p < num_keys; ++p) {
     Vec value[kVecs];
-    for (int j = 0; j < kVecs; ++j)
+    SPECJAX_UNROLL for (int j = 0; j < kVecs; ++j)
       value[j] = simd::load(values + p * size + j * simd::kLanes);
-    for (int n = 0; n < kRows; ++n) {
+    SPECJAX_UNROLL for (int n = 0; n < kRows; ++n) {
       const Vec weight = simd::all(weights[n * kBlock + p]);
-      for (int j = 0; j < kVecs; ++j)
+      SPECJAX_UNROLL for (int j = 0; j < kVecs; ++j)
         sum[n][j] = simd::fma(weight, value[j], sum[n][j]);
     }
   }
-  for (int n = 0; n < kRows; ++n)
-    for (int j = 0; j < kVecs; ++j)
+  SPECJAX_UNROLL for (int n = 0; n < kRows; ++n)
+    SPECJAX_UNROLL for (int j = 0; j < kVecs; ++j)
       simd::store(out[n] + j * simd::kLanes, sum[n][j]);
 }
 
@@ -167,18 +167,29 @@ int64_t first_block(const Inputs& in, int64_t b) {
   return std::max<int64_t>(0, int64_t(in.length[b]) - in.window + 1) / kBlock;
 }
 
-// Part `index` of a tile: 0 holds the tree's rows up to kBlock, and so on, then blocks
-// of the cache.
+// The keys of a part: of the tree's own rows, or of the cache.
+struct Keys {
+  bool own;
+  int64_t first, count;
+};
+
+// Part `index` of row b: 0 holds the tree's rows up to kBlock, and so on, then come
+// blocks of the cache.
+Keys keys_of(const Inputs& in, int64_t b, int64_t index) {
+  const int64_t own_parts = (in.is.nodes + kBlock - 1) / kBlock;
+  const bool own = index < own_parts;
+  const int64_t first = (own ? index : first_block(in, b) + index - own_parts) * kBlock;
+  return {own, first, std::min(kBlock, (own ? in.is.nodes : in.length[b]) - first)};
+}
+
 void part_at(const Inputs& in, const Tile& tile, int64_t index, float* out) {
   const Shape& is = in.is;
-  const int64_t own_parts = (is.nodes + kBlock - 1) / kBlock;
+  const auto [own, first, count] = keys_of(in, tile.b, index);
   const int32_t* depth = in.depth + tile.b * is.nodes;
   const int64_t group = tile.b * is.groups + tile.g;
-  if (index < own_parts) {
-    const int64_t first = index * kBlock;
-    const int64_t count = std::min(kBlock, is.nodes - first);
+  if (own) {
     const bool* mask = in.mask + tile.b * is.nodes * is.nodes;
-    const auto sees = [&](int64_t i, float* row) {
+    const auto sees = [&, first = first, count = count](int64_t i, float* row) {
       const int64_t n = i % is.nodes;
       for (int64_t m = 0; m < count; ++m) {
         const bool near = !in.window || depth[n] - depth[first + m] < in.window;
@@ -190,9 +201,7 @@ void part_at(const Inputs& in, const Tile& tile, int64_t index, float* out) {
     return;
   }
   const int64_t length = in.length[tile.b];
-  const int64_t first = (first_block(in, tile.b) + index - own_parts) * kBlock;
-  const int64_t count = std::min(kBlock, length - first);
-  const auto sees = [&](int64_t i, float* row) {
+  const auto sees = [&, first = first, count = count](int64_t i, float* row) {
     if (!in.window) return;
     const int64_t oldest = length + depth[i % is.nodes] - in.window + 1;
     for (int64_t p = 0; p < std::min(count, oldest - first); ++p) row[p] = kNone;
@@ -242,9 +251,13 @@ void run(const Inputs& in, float* out) {
         tiles.push_back({b, g, i, std::min(queries, i + kQueries)});
 
   // Each (tile, part) in a slot of its own.
-  std::vector<std::pair<int64_t, int64_t>> tasks;
+  struct Task {
+    int64_t tile, part, keys, slot;
+  };
+  std::vector<Task> tasks;
   for (int64_t t = 0; t < int64_t(tiles.size()); ++t)
-    for (int64_t p = 0; p < num_parts(in, tiles[t].b); ++p) tasks.push_back({t, p});
+    for (int64_t p = 0; p < num_parts(in, tiles[t].b); ++p)
+      tasks.push_back({t, p, keys_of(in, tiles[t].b, p).count, int64_t(tasks.size())});
   const int64_t slot = std::min(queries, kQueries) * stride_of(is);
   native::Pool& pool = native::Pool::get();
   if (int64_t(tiles.size()) >= 4 * pool.size()) {
@@ -266,8 +279,12 @@ void run(const Inputs& in, float* out) {
   thread_local std::vector<float> parts;
   parts.resize(tasks.size() * slot);
   float* const held = parts.data();
+  // The last is taken first: the longest, so that threads end at much the same time.
+  std::sort(tasks.begin(), tasks.end(),
+            [](const Task& a, const Task& b) { return a.keys < b.keys; });
   pool.run(tasks.size(), [&](int64_t i) {
-    part_at(in, tiles[tasks[i].first], tasks[i].second, held + i * slot);
+    const Task& task = tasks[i];
+    part_at(in, tiles[task.tile], task.part, held + task.slot * slot);
   });
   int64_t first = 0;
   for (const Tile& tile : tiles) {
