@@ -5,7 +5,10 @@ docstring the help) and add the function to ``COMMANDS``. Command files import w
 loads and compiles inside the function.
 """
 
+import importlib.metadata
+import platform
 import sys
+from typing import Annotated
 
 import typer
 
@@ -13,11 +16,13 @@ from specjax.cli import errors
 from specjax.cli.bench import bench
 from specjax.cli.check import check
 from specjax.cli.datastore import datastore
+from specjax.cli.drafters import drafters
 from specjax.cli.fetch import fetch
 from specjax.cli.generate import generate
 from specjax.cli.report import report
 
-COMMANDS = (generate, bench, report, check, fetch)
+_NAMED = ("specjax", "jax")  # by --version
+COMMANDS = (generate, bench, report, check, drafters, fetch)
 
 app = typer.Typer(
     name="specjax",
@@ -26,6 +31,31 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
 )
+
+
+def _print_version(wanted: bool) -> None:
+    """Versions that a report of an error should name; nothing is imported for it."""
+    if wanted:
+        versions = [f"{name} {importlib.metadata.version(name)}" for name in _NAMED]
+        print(", ".join([*versions, f"Python {platform.python_version()}"]))
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version",
+            help="Print versions and exit.",
+            callback=_print_version,
+            is_eager=True,
+        ),
+    ] = False,
+) -> None:
+    del version  # The callback has seen to it.
+
+
 for _command in COMMANDS:
     app.command()(errors.guard(_command))
 app.add_typer(datastore, name="datastore")

@@ -1,13 +1,15 @@
 """``specjax bench``: drafters side by side on a file of prompts."""
 
 import pathlib
-from typing import Annotated, Any
+import re
+from typing import Annotated
 
 import typer
 
 from specjax.cli import options, recipe
 
 _PANEL = "Benchmark"
+_COMMA = re.compile(r",(?!\s*[-+.\d])")  # before a number it is part of a value
 
 
 def bench(
@@ -21,8 +23,8 @@ def bench(
     drafters: Annotated[
         str | None,
         typer.Option(
-            help="NAME:key=value:... parted by commas; none is always added. "
-            "[none and auto, or the recipe's]",
+            help="NAME:key=value:... parted by commas, see `specjax drafters`; none is "
+            "always added. [none and auto, or the recipe's]",
             rich_help_panel=_PANEL,
         ),
     ] = None,
@@ -119,7 +121,6 @@ def bench(
     if out is not None and not out.parent.is_dir():
         raise ValueError(f"--out: there is no folder {out.parent}; make it first")
 
-    import specjax
     from specjax.cli import progress, session
     from specjax.evaluation import bench as bench_lib
     from specjax.evaluation import plan as plan_lib
@@ -135,14 +136,11 @@ def bench(
         keep=keep,
     )
     wanted = _specs(drafters, chosen.drafter)
-    session.check_names(chosen, [spec for spec, _ in wanted.values()])
+    session.check_names(chosen, wanted.values())
     questions = prompts.read(dataset, limit)
     compared = [] if reference is None else rows.read(reference)
     lm = session.load(chosen, cache=not no_cache)
-    made = {
-        label: specjax.drafters.make(spec, lm, given)
-        for label, (spec, given) in wanted.items()
-    }
+    made = {label: session.drafter(asked, lm) for label, asked in wanted.items()}
     if overwrite and out is not None:
         out.unlink(missing_ok=True)
     with progress.shown(len(questions)) as notify:
@@ -162,18 +160,19 @@ def bench(
 
 def _specs(
     text: str | None, from_recipe: recipe.DrafterRecipe
-) -> dict[str, tuple[str, dict[str, Any]]]:
-    """Label -> (spec, options) of each drafter, "none" first unless it is listed."""
+) -> dict[str, recipe.DrafterRecipe]:
+    """Each drafter by its label, "none" first unless it is listed."""
     if text is None:
-        specs = {from_recipe.name: (from_recipe.name, from_recipe.options)}
+        specs = {from_recipe.name: from_recipe}
     else:
         specs = {}
-        for part in text.split(","):
+        for part in _COMMA.split(text):
             spec = part.strip()
             if not spec or spec in specs:
                 got = "twice " + repr(spec) if spec else "an empty name"
                 raise ValueError(
                     f"--drafters must be names parted by commas, got {got}"
                 )
-            specs[spec] = (spec, {})
-    return specs if "none" in specs else {"none": ("none", {}), **specs}
+            specs[spec] = recipe.DrafterRecipe(name=spec)
+    none = recipe.DrafterRecipe(name="none")
+    return specs if "none" in specs else {"none": none, **specs}

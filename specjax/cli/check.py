@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from specjax.cli import errors
+from specjax.cli import errors, options
 
 
 def check(
@@ -18,11 +18,10 @@ def check(
         typer.Option(help="Positions to hold. [4096, or the context if less]"),
     ] = None,
     rows: Annotated[int, typer.Option(min=1, help="Rows of the batch.")] = 1,
-    dtype: Annotated[
-        str, typer.Option(help="Of weights and cache.", metavar="TYPE")
-    ] = "float32",
+    dtype: options.Dtype = None,
+    weights: options.Weights = None,
 ) -> None:
-    """Reads headers only: shapes, tokenizer, memory, and what would be refused.
+    """Reads headers: shapes, tokenizer, memory, and what would be refused.
 
     The exit status is 1 if the model or the pair would be refused.
     """
@@ -40,7 +39,10 @@ def check(
         table = rich.table.Table(show_header=False, title=name, title_style="bold")
         table.add_column(style="cyan")
         table.add_column(overflow="fold")
-        for key, value in facts.describe(inspection, dtype, rows, capacity):
+        told = facts.describe(
+            inspection, dtype=dtype, weights=weights, rows=rows, capacity=capacity
+        )
+        for key, value in told:
             table.add_row(key, value)
         console.print(table)
     for reason in reasons:

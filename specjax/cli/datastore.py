@@ -132,7 +132,11 @@ def info(
         bool, typer.Option("--json", help="Print one JSON object.")
     ] = False,
 ) -> None:
-    """Checks a datastore and says what it holds."""
+    """Checks a datastore and says what it holds.
+
+    Keys of --json, in this order: path, format, version, parts, fingerprint,
+    vocab_size, documents, tokens, options (how it was made), megabytes (of each array).
+    """
     from specjax import datastores
 
     facts = datastores.load(folder).facts()

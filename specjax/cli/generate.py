@@ -1,5 +1,6 @@
 """``specjax generate``: one prompt in, text out as it comes."""
 
+import itertools
 import json
 import sys
 from typing import Annotated, Any
@@ -8,6 +9,7 @@ import typer
 
 from specjax.cli import errors, interrupts, options, recipe
 
+_COMPILING = "compiling; the first run of a model and drafter takes longest"
 _ROUNDS_UNSEEN = 16  # between two looks at the output when nobody watches it
 
 
@@ -17,7 +19,7 @@ def generate(
     drafter: Annotated[
         str | None,
         typer.Option(
-            help="NAME or NAME:key=value:key=value. [auto]",
+            help="NAME or NAME:key=value:key=value, see `specjax drafters`. [auto]",
             rich_help_panel="Models and drafters",
         ),
     ] = None,
@@ -104,10 +106,10 @@ def generate(
         raise ValueError("--system needs the chat template; leave out --raw")
     text = _read_prompt(prompt)
 
-    from specjax.cli import session, show
+    from specjax.cli import progress, session, show
 
     arguments = session.sampling_options(chosen.sampling)
-    session.check_names(chosen, [chosen.drafter.name])
+    session.check_names(chosen, [chosen.drafter])
     lm = session.load(chosen, cache=not no_cache)
     if lm.chat_template is None and (chat or system is not None):
         raise ValueError(
@@ -122,14 +124,15 @@ def generate(
         ]
     arguments["chat"] = chat
     if num_samples > 1:
-        results = engine.generate([asked], num_samples=num_samples, **arguments)
+        with progress.waiting(_COMPILING):
+            results = engine.generate([asked], num_samples=num_samples, **arguments)
         assert isinstance(results, list)
         _print_samples(results, as_json)
     else:
         results = [_stream(engine, asked, arguments, as_json)]
     if stats:
         for result in results:
-            show.stats(result, engine.note)
+            show.stats(result)
     if any(result.finish_reason == "interrupted" for result in results):
         raise typer.Exit(errors.INTERRUPTED)
 
@@ -158,13 +161,19 @@ def _read_prompt(prompt: str | None) -> str:
 
 def _stream(engine, prompt: Any, arguments: dict[str, Any], as_json: bool):
     """Generates; shows text as it comes unless it is wanted as JSON."""
+    from specjax.cli import progress
+
     # A stop string is seen between rounds only: look after each.
     unseen = as_json and not arguments["stop"]
     rounds = _ROUNDS_UNSEEN if unseen else 1
-    stream = engine.stream(prompt, rounds=rounds, **arguments)
+    with progress.waiting(_COMPILING):
+        stream = engine.stream(prompt, rounds=rounds, **arguments)
+        pieces = iter(stream)
+        # The first round compiles as the prompt does: text comes when both are done.
+        first = list(itertools.islice(pieces, 2))
     shown = 0
     with interrupts.notice() as interrupt:
-        for piece in stream:
+        for piece in itertools.chain(first, pieces):
             if not as_json:
                 _write(piece.text)
                 shown += len(piece.text)

@@ -1,13 +1,44 @@
-"""How a benchmark shows that it moves: a bar on a terminal, lines elsewhere."""
+"""How commands show that they move: on a terminal as they go, in lines elsewhere.
+
+All of it goes to standard error, which leaves standard output to what was asked for.
+"""
 
 import contextlib
 import sys
+import threading
 from collections.abc import Iterator, Sequence
 
 import rich.console
 import rich.progress
+import rich.text
 
+from specjax.cli import errors
 from specjax.evaluation import bench, table
+
+PATIENCE = 5.0  # seconds that a log need not be told about
+
+
+@contextlib.contextmanager
+def waiting(what: str) -> Iterator[None]:
+    """Says what is waited for inside.
+
+    On a terminal a line says so and goes away; a log gets a line of its own if it takes
+    long.
+
+    Args:
+      what: a few words.
+    """
+    if sys.stderr.isatty():
+        with rich.console.Console(stderr=True).status(rich.text.Text(what)):
+            yield
+        return
+    line = threading.Timer(PATIENCE, errors.complain, (what,), {"label": ""})
+    line.daemon = True
+    line.start()
+    try:
+        yield
+    finally:
+        line.cancel()
 
 
 def bars() -> rich.progress.Progress:

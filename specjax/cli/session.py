@@ -1,13 +1,15 @@
 """From a recipe to a loaded model and an engine. Imports jax."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import specjax
 from specjax import verify
+from specjax.cli import progress
 from specjax.cli import recipe as recipe_lib
 from specjax.core import sampling as sampling_lib
+from specjax.drafters import registry
 
 _ANY_ID = 2**31 - 1
 
@@ -35,23 +37,21 @@ def load(recipe: recipe_lib.Recipe, *, cache: bool) -> specjax.LanguageModel:
     """
     if cache:
         specjax.enable_compilation_cache()
-    return specjax.load(recipe.model, dtype=recipe.dtype, weights=recipe.weights)
+    with progress.waiting(f"loading {recipe.model}"):
+        return specjax.load(recipe.model, dtype=recipe.dtype, weights=recipe.weights)
 
 
-def check_names(recipe: recipe_lib.Recipe, specs: Sequence[str]) -> None:
-    """Checks the names of rule and drafters before a model is loaded.
+def check_names(
+    recipe: recipe_lib.Recipe, drafters: Iterable[recipe_lib.DrafterRecipe]
+) -> None:
+    """Checks names and options of rule and drafters before a model is loaded.
 
     Raises:
-      ValueError: one is not known.
+      ValueError: one is not known, or a value is of another kind.
     """
     verifier(recipe)
-    known = specjax.drafters.names()
-    for spec in specs:
-        name = spec.partition(":")[0]
-        if name not in known:
-            raise ValueError(
-                f"drafter: unknown name {name!r}; known are {', '.join(known)}"
-            )
+    for asked in drafters:
+        registry.parse(asked.name, asked.options)
 
 
 def verifier(recipe: recipe_lib.Recipe):
@@ -63,13 +63,27 @@ def verifier(recipe: recipe_lib.Recipe):
     return verify.by_name(recipe.verifier)
 
 
+def drafter(
+    recipe: recipe_lib.DrafterRecipe, lm: specjax.LanguageModel
+) -> specjax.drafters.Equipped:
+    """The drafter of a recipe, for a target; ``auto`` measures the device for it.
+
+    Raises:
+      ValueError: it does not fit the target.
+    """
+    with progress.waiting(f"making the drafter {recipe.name}"):
+        return specjax.drafters.make(recipe.name, lm, recipe.options)
+
+
 def engine(recipe: recipe_lib.Recipe, lm: specjax.LanguageModel) -> specjax.Engine:
     """An engine of the target and the recipe's drafter.
 
     Raises:
       ValueError: the parts are not known or do not fit.
     """
-    chosen = specjax.drafters.make(recipe.drafter.name, lm, recipe.drafter.options)
     return specjax.Engine(
-        lm, chosen, verifier=verifier(recipe), max_context=recipe.max_context
+        lm,
+        drafter(recipe.drafter, lm),
+        verifier=verifier(recipe),
+        max_context=recipe.max_context,
     )

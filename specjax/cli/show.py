@@ -6,20 +6,13 @@ import rich.table
 from specjax.decoding import result as result_lib
 
 
-def stats(result: result_lib.Result, note: str = "") -> None:
-    """Prints the numbers of one generation to standard error.
-
-    Args:
-      result: the generation.
-      note: why the drafter was made as it is.
-    """
+def stats(result: result_lib.Result) -> None:
+    """Prints the numbers of one generation to standard error."""
     table = rich.table.Table(show_header=False, title="statistics", title_style="bold")
     table.add_column(style="cyan")
     table.add_column(overflow="fold")
     for name, value in _lines(result):
         table.add_row(name, value)
-    if note:
-        table.add_row("choice", note)
     rich.console.Console(stderr=True).print(table)
 
 
@@ -49,4 +42,6 @@ def _lines(result: result_lib.Result) -> list[tuple[str, str]]:
         ("compiling", f"{result.compile_seconds:.1f} s, {result.programs} programs"),
         ("seed", f"{result.seed}"),
     ]
+    if result.choice:
+        lines.append(("choice", result.choice))
     return lines

@@ -15,7 +15,7 @@ from specjax.decoding import build, compiled, programs, request
 from specjax.decoding import memory as memory_lib
 from specjax.decoding import result as result_lib
 from specjax.decoding import run as run_lib
-from specjax.drafters import equipped as equipped_lib
+from specjax.drafters import registry
 from specjax.drafters.none import none
 from specjax.verify.exact import exact
 
@@ -37,7 +37,7 @@ class Engine:
     def __init__(
         self,
         lm: checkpoints.LanguageModel,
-        drafter: contracts.Drafter | equipped_lib.Equipped | None = None,
+        drafter: registry.Drafting | None = None,
         *,
         verifier: contracts.Verifier | None = None,
         widths: tuple[int, ...] | None = None,
@@ -48,7 +48,8 @@ class Engine:
 
         Args:
           lm: the target, loaded.
-          drafter: what drafts, ``none()`` by default.
+          drafter: what drafts: a Drafter, an Equipped, a name with options such as
+            "suffix:max_nodes=7", or a table {"name", "options"}. ``none()`` by default.
           verifier: ``exact()`` by default.
           widths: ladder of decode rounds; by default the drafter's own, or the usual
             one.
@@ -59,7 +60,7 @@ class Engine:
         Raises:
           ValueError: parts do not fit, or ``max_context`` exceeds the model's.
         """
-        chosen = equipped_lib.equip(none() if drafter is None else drafter)
+        chosen = registry.resolve(none() if drafter is None else drafter, lm)
         if chosen.fingerprint not in (None, lm.fingerprint):
             raise ValueError(
                 f"drafter {chosen.label!r} was made for another tokenizer than "
@@ -76,7 +77,8 @@ class Engine:
         limit = lm.model.config.max_context
         if max_context is not None and not 2 <= max_context <= limit:
             raise ValueError(
-                f"max_context must be 2 to the model's {limit}, got {max_context}"
+                f"max_context must be 2 to {limit}, the limit of {lm.name!r}, got "
+                f"{max_context}; leave it out to hold what a request needs"
             )
         self.lm = lm
         self.label, self.note = chosen.label, chosen.note
@@ -234,11 +236,18 @@ class Engine:
           ValueError: the request does not fit the context.
         """
         needed = prompt_tokens + max_new_tokens
-        limit = self._context or self.lm.model.config.max_context
+        limit = self.lm.model.config.max_context
+        asked = f"prompt of {prompt_tokens} tokens and max_new_tokens={max_new_tokens}"
         if needed > limit:
             raise ValueError(
-                f"prompt of {prompt_tokens} tokens and max_new_tokens={max_new_tokens} "
-                f"exceed the context of {limit}; shorten the prompt or ask for less"
+                f"{asked} exceed the context of {limit}, the limit of "
+                f"{self.lm.name!r}; shorten the prompt or ask for fewer tokens"
+            )
+        if self._context is not None and needed > self._context:
+            raise ValueError(
+                f"max_context must be {needed} to {limit}, the limit of "
+                f"{self.lm.name!r}, for a {asked}, got {self._context}; raise "
+                "it, shorten the prompt or ask for fewer tokens"
             )
         if self._context is not None:
             return build.round_capacity(self._context)
@@ -282,6 +291,7 @@ class Engine:
                 "model": self.lm.name,
                 "drafter": self.label,
                 "device": jax.devices()[0].device_kind,
+                "choice": self.note,
             },
             state=state,
             memory=memory,

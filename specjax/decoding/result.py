@@ -33,6 +33,8 @@ class Result:
       compile_seconds: spent compiling in this call.
       programs: programs compiled by the engine so far.
       model, drafter, device: names.
+      choice: why the drafter is made as it is, such as what ``auto`` measured; "" for
+        one that is as its options say.
       seed, sample: of the noise.
     """
 
@@ -58,6 +60,7 @@ class Result:
     model: str
     drafter: str
     device: str
+    choice: str
     seed: int
     sample: int = 0
 
@@ -143,7 +146,7 @@ def make(
       timing: of the call.
       recipe_widths: the ladder, for ``rounds_per_width``.
       sources: of the drafter, for the counts by source.
-      names: {"model", "drafter", "device"}.
+      names: {"model", "drafter", "device", "choice"}.
       seed, sample: of the noise.
     """
     stats = jax.tree.map(lambda leaf: leaf[row], fetched.stats)

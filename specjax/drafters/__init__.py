@@ -26,6 +26,7 @@ from specjax.drafters.lookup.token_recycling import token_recycling
 from specjax.drafters.neural.draft_model import draft_model
 from specjax.drafters.none import none
 from specjax.drafters.registry import (
+    describe,
     make,
     names,
     register,
@@ -41,6 +42,7 @@ __all__ = [
     "cascade",
     "context_ngrams",
     "corpus",
+    "describe",
     "draft_model",
     "equip",
     "fallback",

@@ -1,46 +1,118 @@
 """Drafters by name, as the command line and recipe files spell them.
 
-``NAME`` or ``NAME:key=value:key=value``; a combinator's ``children`` are a list of
-such names, or of tables ``{name, options}``, in a recipe file. To add a drafter, write
-its factory and register it in ``named.py``; the contract suite then runs over it.
+``NAME`` or ``NAME:key=value:key=value``; a colon with no ``key=`` behind it belongs to
+the value, as in ``draft_model:model=hf:owner/name``. A combinator's ``children`` are a
+list of such names, or of tables ``{name, options}``, in a recipe file. To add a
+drafter, write its factory and register it in ``named.py``; the contract suite then runs
+over it.
 """
 
 import inspect
-import math
-import os
+import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from specjax import checkpoints
-from specjax.core import contracts
 from specjax.drafters import equipped
+from specjax.drafters import options as options_lib
 
 Options = Mapping[str, Any]
 Builder = Callable[[checkpoints.LanguageModel, Options], equipped.Equipped]
+Spelled = str | Mapping[str, Any]  # a name with its options, or a table of them
+Drafting = Spelled | equipped.AnyDrafter
 
-_BUILDERS: dict[str, Builder] = {}
-_CHILD_KEYS = {"name", "options"}
+CHILDREN = options_lib.Option(
+    "children", options_lib.DRAFTERS, "what it combines, by name or {name, options}."
+)
+_PAIRS = re.compile(r":(?=[A-Za-z_]\w*=)")
 
 
-def register(name: str, factory: Callable[..., contracts.Drafter]) -> None:
+class Named(NamedTuple):
+    """A drafter that has a name.
+
+    Attributes:
+      name: it.
+      summary: what it drafts, a line.
+      options: all that it takes.
+      build: makes it for a target, of options that are read and checked.
+    """
+
+    name: str
+    summary: str
+    options: tuple[options_lib.Option, ...]
+    build: Builder
+
+    def to_json(self) -> dict[str, Any]:
+        """What people want to know, as a JSON-ready dict."""
+        listed = [option.to_json() for option in self.options]
+        return {"name": self.name, "summary": self.summary, "options": listed}
+
+
+class Recipe(NamedTuple):
+    """A drafter as it was asked for, checked as far as that goes without a target.
+
+    Attributes:
+      named: which one.
+      options: values that are given, ``children`` as recipes.
+      label: how it was spelled.
+    """
+
+    named: Named
+    options: dict[str, Any]
+    label: str
+
+    def build(self, lm: checkpoints.LanguageModel) -> equipped.Equipped:
+        """Makes it for a target.
+
+        Raises:
+          ValueError: options do not fit each other or the target.
+        """
+        return self.named.build(lm, self.options)._replace(label=self.label)
+
+
+_NAMED: dict[str, Named] = {}
+
+
+def register(name: str, factory: Callable[..., equipped.AnyDrafter]) -> None:
     """Makes a drafter without weights known by name.
 
     Args:
       name: letters, digits and underscores.
-      factory: takes keyword-only options, all with defaults; one called
-        ``vocab_size`` is the target's if it is not given.
+      factory: takes keyword-only options, all with defaults that are a bool, int,
+        float, str or tuple of integers; ``vocab_size`` is the target's. The first line
+        of its docstring is the summary, its Args are what options mean.
     """
-    _BUILDERS[name] = _from_factory(name, factory)
+    takes_width = options_lib.FILLED_IN in inspect.signature(factory).parameters
+
+    def build(lm, options):
+        width = {options_lib.FILLED_IN: lm.model.config.vocab_size}
+        return equipped.equip(factory(**options, **(width if takes_width else {})))
+
+    register_builder(name, build, like=factory)
 
 
-def register_builder(name: str, builder: Builder) -> None:
+def register_builder(
+    name: str,
+    builder: Builder,
+    *,
+    options: Sequence[options_lib.Option] = (),
+    like: Callable[..., Any] | None = None,
+) -> None:
     """Makes a drafter with weights known by name.
 
     Args:
       name: letters, digits and underscores.
-      builder: (lm, options) -> Equipped, which loads or makes the weights.
+      builder: (lm, options) -> Equipped, which loads or makes the weights. It gets the
+        options that are given, of their kinds.
+      options: that it takes.
+      like: a function whose keyword-only parameters are options too, where none of the
+        same name stands above; its docstring is what people read, as for ``register``.
+        By default the builder's is.
     """
-    _BUILDERS[name] = builder
+    own = tuple(options)
+    if like is not None:
+        own += options_lib.of(like, leave_out=[option.name for option in own])
+    _NAMED[name] = Named(name, options_lib.summary(like or builder), own, builder)
 
 
 def register_combinator(name: str, combine: Callable[..., equipped.AnyDrafter]) -> None:
@@ -48,86 +120,62 @@ def register_combinator(name: str, combine: Callable[..., equipped.AnyDrafter]) 
 
     Args:
       name: letters, digits and underscores.
-      combine: takes drafters and keyword-only options.
+      combine: takes drafters and keyword-only options; see ``register``.
     """
 
     def build(lm, options):
         given = dict(options)
-        made = children(name, lm, given.pop("children", ()))
-        converted = convert(name, combine, given)
+        made = [child.build(lm) for child in given.pop("children")]
         try:
-            inspect.signature(combine).bind(*made, **converted)
+            inspect.signature(combine).bind(*made, **given)
         except TypeError as error:
             raise ValueError(
                 f"drafter {name!r}: children lists {len(made)} drafters ({error})"
             ) from error
-        return equipped.equip(combine(*made, **converted))
+        return equipped.equip(combine(*made, **given))
 
-    _BUILDERS[name] = build
-
-
-def children(
-    name: str, lm: checkpoints.LanguageModel, specs: Any
-) -> list[equipped.Equipped]:
-    """The drafters that a combinator's option ``children`` lists.
-
-    Args:
-      name: of the combinator.
-      lm: the target.
-      specs: names, or tables {name, options}.
-
-    Raises:
-      ValueError: it is no list, or an entry is not a drafter.
-    """
-    if isinstance(specs, str) or not isinstance(specs, Sequence) or not specs:
-        raise ValueError(
-            f"drafter {name!r}: children must list drafters, in a recipe file that "
-            f'--config names (children = ["NAME", ...]), got {specs!r}'
-        )
-    made = []
-    for spec in specs:
-        if isinstance(spec, str):
-            made.append(make(spec, lm))
-            continue
-        known = isinstance(spec, Mapping) and {"name"} <= set(spec) <= _CHILD_KEYS
-        if not (
-            known
-            and isinstance(spec["name"], str)
-            and isinstance(spec.get("options") or {}, Mapping)
-        ):
-            raise ValueError(
-                f"drafter {name!r}: a child must be a name or a table with name and "
-                f"options, got {spec!r}"
-            )
-        made.append(make(spec["name"], lm, spec.get("options")))
-    return made
+    register_builder(
+        name, build, options=(CHILDREN._replace(required=True),), like=combine
+    )
 
 
 def names() -> tuple[str, ...]:
     """Registered names, in order of registration."""
-    return tuple(_BUILDERS)
+    return tuple(_NAMED)
 
 
-def make(
-    spec: str, lm: checkpoints.LanguageModel, options: Options | None = None
-) -> equipped.Equipped:
-    """Builds a drafter for a target.
-
-    Args:
-      spec: ``NAME`` or ``NAME:key=value:...``.
-      lm: the target.
-      options: further options, which a recipe file gives as values.
+def describe(name: str) -> Named:
+    """What is known of a drafter by its name: summary and options.
 
     Raises:
-      ValueError: the name or an option is unknown, or a value does not fit.
+      ValueError: there is none of that name.
     """
-    name, *pairs = spec.split(":")
-    if name not in _BUILDERS:
+    if name not in _NAMED:
         raise ValueError(
-            f"drafter: unknown name {name!r}; known are {', '.join(names())}"
+            f"drafter: unknown name {name!r};{options_lib.suggestion(name, _NAMED)} "
+            f"known are {', '.join(_NAMED)}"
         )
+    return _NAMED[name]
+
+
+def parse(spec: Spelled, options: Options | None = None) -> Recipe:
+    """Reads what is asked for, children included; nothing is loaded for it.
+
+    Args:
+      spec: ``NAME`` or ``NAME:key=value:...``, or a table ``{name, options}``.
+      options: further ones, as values.
+
+    Raises:
+      ValueError: a name or an option is unknown or missing, or a value is of another
+        kind.
+    """
+    if not isinstance(spec, str):
+        label, inner = _table(spec)
+        return parse(label, {**inner, **(options or {})})
+    name, colon, rest = spec.partition(":")
+    named = describe(name)
     given = dict(options or {})
-    for pair in pairs:
+    for pair in _PAIRS.split(rest) if colon else ():
         key, equals, value = pair.partition("=")
         if not equals or not key:
             raise ValueError(
@@ -136,87 +184,78 @@ def make(
         if key in given:
             raise ValueError(f"drafter {name!r}: option {key!r} is given twice")
         given[key] = value
-    return _BUILDERS[name](lm, given)._replace(label=spec)
+    return Recipe(named, _read(named, given), spec)
 
 
-def _from_factory(name: str, factory: Callable[..., contracts.Drafter]) -> Builder:
-    takes = inspect.signature(factory).parameters
-
-    def build(lm, options):
-        given = convert(name, factory, options)
-        if "vocab_size" in takes:
-            given.setdefault("vocab_size", lm.model.config.vocab_size)
-        return equipped.equip(factory(**given))
-
-    return build
-
-
-def convert(name: str, factory: Callable, options: Options) -> dict[str, Any]:
-    """Options as the types of a factory's own defaults.
-
-    A tuple is spelled with plus signs, 5+10, or as a list in a recipe file.
+def make(
+    spec: Spelled, lm: checkpoints.LanguageModel, options: Options | None = None
+) -> equipped.Equipped:
+    """Builds a drafter for a target; see ``parse``.
 
     Args:
-      name: of the drafter, for errors.
-      factory: its keyword-only parameters are the options.
-      options: as given.
+      spec: ``NAME`` or ``NAME:key=value:...``, or a table ``{name, options}``.
+      lm: the target.
+      options: further ones, as values.
 
     Raises:
-      ValueError: an option is unknown or its value does not fit.
+      ValueError: a name or an option is unknown, or a value does not fit.
     """
-    known = {
-        p.name: p.default
-        for p in inspect.signature(factory).parameters.values()
-        if p.kind is p.KEYWORD_ONLY
-    }
-    converted = {}
-    for key, value in options.items():
+    return parse(spec, options).build(lm)
+
+
+def resolve(drafter: Drafting, lm: checkpoints.LanguageModel) -> equipped.Equipped:
+    """A drafter for a target, whether it is made already or only named.
+
+    Args:
+      drafter: what ``make`` takes, or a Drafter, or an Equipped.
+      lm: the target.
+
+    Raises:
+      ValueError: see ``make``.
+      TypeError: it is nothing of the kind.
+    """
+    if isinstance(drafter, str | Mapping):
+        return make(drafter, lm)
+    return equipped.equip(drafter)
+
+
+def _read(named: Named, given: Options) -> dict[str, Any]:
+    """The given options of their kinds, children as recipes.
+
+    Raises:
+      ValueError: one is unknown, missing or of another kind.
+    """
+    known = {option.name: option for option in named.options}
+    for key in given:
         if key not in known:
-            options_text = ", ".join(known) or "none"
             raise ValueError(
-                f"drafter {name!r}: unknown option {key!r}; it takes {options_text}"
+                f"drafter {named.name!r}: unknown option {key!r};"
+                f"{options_lib.suggestion(key, known)} it takes "
+                f"{', '.join(known) or 'none'}"
             )
-        converted[key] = as_type(name, key, value, type(known[key]))
-    return converted
+    for option in named.options:
+        if option.required and option.name not in given:
+            raise ValueError(
+                f"drafter {named.name!r}: {option.name} must be given, "
+                f"{option.kind.must}: {option.meaning}"
+            )
+    read = {key: known[key].read(named.name, value) for key, value in given.items()}
+    for key, value in read.items():
+        if known[key].kind is options_lib.DRAFTERS:
+            read[key] = [parse(child) for child in value]
+    return read
 
 
-def as_type(name: str, key: str, value: Any, wanted: type) -> Any:
-    """One option as a type; see ``convert``."""
-    text = str(value).strip()
-    if wanted is bool and text.lower() in ("true", "false", "1", "0"):
-        return text.lower() in ("true", "1")
-    if wanted not in (bool, int, float, tuple) and isinstance(value, wanted):
-        return value
-    try:
-        if wanted is int:
-            return _small(int(text))
-        if wanted is float and math.isfinite(float(text)):
-            return float(text)
-        if wanted is tuple:
-            parts = value if isinstance(value, list | tuple) else text.split("+")
-            return tuple(_small(int(str(part))) for part in parts)
-    except (TypeError, ValueError):
-        pass
-    raise ValueError(
-        f"drafter {name!r}: option {key!r} must be {wanted.__name__}, got {value!r}"
-    )
-
-
-def as_path(name: str, key: str, value: Any) -> str | os.PathLike:
-    """An option that names a file, a folder or a model.
+def _table(spec: Any) -> tuple[str, Options]:
+    """Name and options of a table.
 
     Raises:
-      ValueError: it is something else.
+      ValueError: it is none.
     """
-    if isinstance(value, str | os.PathLike) and os.fspath(value):
-        return value
+    if isinstance(spec, Mapping) and {"name"} <= set(spec) <= {"name", "options"}:
+        name, inner = spec["name"], spec.get("options", {})
+        if isinstance(name, str) and isinstance(inner, Mapping):
+            return name, inner
     raise ValueError(
-        f"drafter {name!r}: option {key!r} must be a name or a path, got {value!r}"
+        f"drafter: expected a name, or a table with name and options, got {spec!r}"
     )
-
-
-def _small(number: int) -> int:
-    """The number, if an i32 holds it."""
-    if abs(number) >= 2**31:
-        raise ValueError
-    return number

@@ -5,13 +5,12 @@ import math
 from collections.abc import Sequence
 
 import jax
-import numpy as np
 
 from specjax import checkpoints
 from specjax.decoding import build, programs
 from specjax.drafters.none import none
+from specjax.evaluation import held
 from specjax.models import config as config_lib
-from specjax.models import decoder
 from specjax.models import model as model_lib
 from specjax.verify.exact import exact
 
@@ -19,27 +18,34 @@ _USUAL_CAPACITY = 4096
 
 
 def describe(
-    inspection: checkpoints.Inspection, dtype: str, rows: int, capacity: int | None
+    inspection: checkpoints.Inspection,
+    *,
+    dtype: str | None = None,
+    weights: str | None = None,
+    rows: int = 1,
+    capacity: int | None = None,
 ) -> list[tuple[str, str]]:
-    """Facts for a table, as (name, value).
+    """Facts for a table, as (name, value); memory if the checkpoint would load.
 
     Args:
       inspection: of a checkpoint.
-      dtype: of weights and cache.
+      dtype, weights: as for ``checkpoints.load``, None for what it would take here.
       rows: batch rows.
       capacity: positions to hold, None for a usual number.
 
     Raises:
-      ValueError: the type is not known, or the capacity not within the context.
+      ValueError: the type or form is not known, or the capacity not within the context.
     """
-    if dtype not in checkpoints.DTYPES:
-        known = ", ".join(checkpoints.DTYPES)
-        raise ValueError(f"dtype must be one of {known}, got {dtype!r}")
+    dtype, form = held.usual(dtype, weights)
     config = inspection.config
     facts = [("tensors", str(len(inspection.shapes)))]
     if config is not None:
         facts += _shapes(config)
-        facts += _memory(config, dtype, rows, capacity)
+        capacity = _capacity(config, capacity)
+        if not inspection.problems:
+            loaded = held.weights(inspection, config, dtype, form)
+            facts.append((f"memory: weights, {form}", _weights(loaded)))
+            facts += _memory(config, loaded.bytes, dtype, rows, capacity)
     facts += [
         ("tokenizer ids", str(inspection.vocab_size)),
         ("tokenizer fingerprint", inspection.fingerprint or "can't be read"),
@@ -80,13 +86,8 @@ def refusals(
 
 def num_params(config: config_lib.ModelConfig) -> int:
     """How many numbers the weights are."""
-    shapes = _param_shapes(config, "float32")
+    shapes = held.param_shapes(config, "float32")
     return sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(shapes))
-
-
-def weight_bytes(config: config_lib.ModelConfig, dtype: str) -> int:
-    """Bytes of the weights once loaded."""
-    return _bytes(_param_shapes(config, dtype))
 
 
 def cache_bytes(
@@ -94,7 +95,8 @@ def cache_bytes(
 ) -> int:
     """Bytes of keys and values."""
     target = model_lib.Model(config=config, dtype=dtype).target
-    return _bytes(jax.eval_shape(functools.partial(target.init, rows, capacity)))
+    shapes = jax.eval_shape(functools.partial(target.init, rows, capacity))
+    return held.num_bytes(shapes)
 
 
 def state_bytes(
@@ -105,7 +107,7 @@ def state_bytes(
     recipe = programs.recipe(target, none(), exact())
     params = {"target": {}, "drafter": {}, "verifier": {}}
     blank = functools.partial(programs.blank, recipe, params, rows, capacity)
-    return _bytes(jax.eval_shape(blank))
+    return held.num_bytes(jax.eval_shape(blank))
 
 
 def _shapes(config: config_lib.ModelConfig) -> list[tuple[str, str]]:
@@ -124,35 +126,36 @@ def _shapes(config: config_lib.ModelConfig) -> list[tuple[str, str]]:
     ]
 
 
-def _memory(config, dtype, rows, capacity) -> list[tuple[str, str]]:
+def _capacity(config: config_lib.ModelConfig, capacity: int | None) -> int:
+    """The capacity that is meant.
+
+    Raises:
+      ValueError: the context has not so many positions.
+    """
     if capacity is None:
-        capacity = min(_USUAL_CAPACITY, config.max_context)
+        return min(_USUAL_CAPACITY, config.max_context)
     if not 2 <= capacity <= config.max_context:
         raise ValueError(
             f"capacity must be 2 to the model's context of {config.max_context}, got "
             f"{capacity}"
         )
+    return capacity
+
+
+def _memory(config, weights: int, dtype, rows, capacity) -> list[tuple[str, str]]:
     slots = build.round_capacity(capacity)
     cache = cache_bytes(config, dtype, rows, slots)
-    weights = weight_bytes(config, dtype)
     rest = state_bytes(config, dtype, rows, slots) - cache
     where = f"{rows} x {capacity} positions, {dtype}"
     return [
-        (f"memory: weights, {dtype}", _megabytes(weights)),
         (f"memory: cache, {where}", _megabytes(cache)),
         ("memory: rest of the state", _megabytes(rest)),
         ("memory: together", _megabytes(weights + cache + rest)),
     ]
 
 
-def _param_shapes(config: config_lib.ModelConfig, dtype: str):
-    make = functools.partial(decoder.init_params, config, dtype=np.dtype(dtype))
-    return jax.eval_shape(make, jax.random.key(0))
-
-
-def _bytes(shapes) -> int:
-    leaves = jax.tree.leaves(shapes)
-    return sum(math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in leaves)
+def _weights(loaded: held.Held) -> str:
+    return f"{_megabytes(loaded.bytes)} ({', '.join(loaded.formats)})"
 
 
 def _megabytes(count: int) -> str:

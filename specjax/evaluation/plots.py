@@ -4,11 +4,12 @@ import pathlib
 from collections.abc import Sequence
 from typing import Any
 
-from matplotlib import figure
+from matplotlib import figure, ticker
 
 from specjax.evaluation import table
 
 _DOTS_PER_INCH = 150
+_LEGEND_ROW = 0.25  # inches
 
 
 def draw(
@@ -50,7 +51,7 @@ def _bars(lines: Sequence[table.Line], field: str, label: str) -> figure.Figure:
     axes.axhline(1.0, color="black", linewidth=0.8, linestyle="--", label="none")
     axes.set_xticks(range(len(categories)), categories, rotation=30, ha="right")
     axes.set_ylabel(label)
-    axes.legend(fontsize="small")
+    _legend(picture)
     return picture
 
 
@@ -72,9 +73,19 @@ def _acceptance(rows: Sequence[dict[str, Any]]) -> figure.Figure:
     axes.set_xlabel("drafts kept, at least")
     axes.set_ylabel("share of target calls")
     axes.set_ylim(0.0, 1.0)
+    axes.xaxis.set_major_locator(ticker.MaxNLocator(integer=True))
     if axes.lines:
-        axes.legend(fontsize="small")
+        _legend(picture)
     return picture
+
+
+def _legend(picture: figure.Figure) -> None:
+    """Above the axes, which keep their size: inside it would lie on what they show."""
+    made = picture.legend(
+        loc="outside upper center", ncols=2, fontsize="small", frameon=False
+    )
+    rows = -(-len(made.get_texts()) // 2)
+    picture.set_figheight(picture.get_figheight() + _LEGEND_ROW * rows)
 
 
 def _canvas(width: float):

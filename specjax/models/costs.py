@@ -36,15 +36,18 @@ class Costs:
 
     Attributes:
       widths: ascending from 1.
-      forward: of scoring that many tokens and drawing one.
+      forward: of scoring that many tokens and drawing one greedily.
       top_ids: more for the best ids after each of them.
-      draw: more for each further token that is drawn, in ms.
+      draw: more for each further token, from that of depth ``ahead`` on.
+      ahead: tokens whose rows of the head are computed at once where anything is
+        drafted; ``forward`` holds them.
     """
 
     widths: tuple[int, ...]
     forward: tuple[float, ...]
     top_ids: tuple[float, ...]
     draw: float
+    ahead: int = 1
 
     def __post_init__(self) -> None:
         ladder = list(self.widths)
@@ -61,6 +64,8 @@ class Costs:
             raise ValueError(f"costs: forward must be positive, got {self.forward}")
         if not self.draw >= 0:
             raise ValueError(f"costs: draw must be 0 ms or more, got {self.draw}")
+        if self.ahead < 1:
+            raise ValueError(f"costs: ahead must be 1 or more, got {self.ahead}")
 
     def steps(self, gain: float = 1.04, sure: float = 0.95) -> "Costs":
         """Without the widths that can't pay.
@@ -85,12 +90,14 @@ class Costs:
             tuple(self.forward[at] for at in kept),
             tuple(self.top_ids[at] for at in kept),
             self.draw,
+            self.ahead,
         )
 
     def _rate(self, at: int, sure: float) -> float:
         """Tokens a ms of a chain that fills width ``at``."""
-        kept = sum(sure**depth for depth in range(1, self.widths[at]))
-        return (1 + kept) / (self.forward[at] + self.draw * kept)
+        kept = [sure**depth for depth in range(1, self.widths[at])]
+        dear = sum(kept[self.ahead - 1 :])
+        return (1 + sum(kept)) / (self.forward[at] + self.draw * dear)
 
 
 def save(path: pathlib.Path, costs: Costs) -> None:
@@ -110,7 +117,7 @@ def load(path: pathlib.Path) -> Costs:
         per_width = {
             name: tuple(held[name]) for name in ("widths", "forward", "top_ids")
         }
-        return Costs(**per_width, draw=held["draw"])
+        return Costs(**per_width, draw=held["draw"], ahead=held.get("ahead", 1))
     except OSError as error:
         raise ValueError(f"costs: can't read {path} ({error.strerror})") from error
     except (KeyError, TypeError, ValueError) as error:
@@ -132,14 +139,18 @@ def measure(
     programs = [_layers_program(model, layers, width) for width in widths]
     ends = (widths[0], widths[-1])
     programs += [_top_program(model, params, width) for width in ends]
-    programs += [_draw_program(model, params), _idle_program(model, layers)]
-    *times, low, high, draw, idle = _least_ms(programs)
+    ahead = model.target.head_rows(params)
+    programs += [_draw_program(model, params, rows) for rows in sorted({1, ahead})]
+    programs += [_idle_program(model, layers)]
+    *times, idle = _least_ms(programs)
+    times, (low, high, *draws) = times[: len(widths)], times[len(widths) :]
     # Of the calls, one a layer, a round makes none.
     forward = [scale * max(ms - idle, 0.1 * ms) for ms in times]
     # Rows of one product: what lies between is linear enough to save the compiling.
     top_ids = np.interp(widths, ends, (low, high)).tolist()
-    with_draw = tuple(ms + draw for ms in forward)
-    return Costs(tuple(widths), with_draw, tuple(top_ids), draw)
+    drawing = np.interp(np.minimum(widths, ahead), sorted({1, ahead}), draws)
+    with_draw = tuple((np.asarray(forward) + drawing).tolist())
+    return Costs(tuple(widths), with_draw, tuple(top_ids), draws[0], ahead)
 
 
 def _layers(params) -> list:
@@ -199,15 +210,15 @@ def _top_program(model, params, width) -> Callable[[], Any]:
     return lambda: best(rest, hidden)
 
 
-def _draw_program(model, params) -> Callable[[], Any]:
-    """Draws one token greedily, as a step of the walk does."""
+def _draw_program(model, params, rows: int) -> Callable[[], Any]:
+    """Draws one token greedily after that many rows of the head."""
     config = model.config
     rest = {key: value for key, value in params.items() if key != "layers"}
-    hidden = jnp.ones((1, config.embed_size), model.dtype)
+    hidden = jnp.ones((rows, config.embed_size), model.dtype)
 
     @jax.jit
     def draw(rest, hidden):
-        logits = decoder.head(config, rest, hidden)
+        logits = decoder.head(config, rest, hidden)[:1]
         return verify.argmax(logits), verify.log_sum_exp(logits)
 
     return lambda: draw(rest, hidden)

@@ -5,7 +5,7 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from specjax.cli import app
+from specjax.cli import app, progress
 from tests import saved_model
 
 
@@ -35,6 +35,14 @@ def cache_folder(tmp_path, monkeypatch):
     """No test reads or writes the user's cache."""
     monkeypatch.setenv("SPECJAX_CACHE", str(tmp_path / "cache"))
     return tmp_path / "cache"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def patience():
+    """However slow the machine is, no log is told that something takes long."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(progress, "PATIENCE", 3600.0)
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -4,6 +4,9 @@ import json
 
 import pytest
 
+from specjax.cli import bench as bench_lib
+from specjax.cli import recipe
+
 
 @pytest.fixture(scope="module")
 def bench(run, model_folder, dataset):
@@ -89,6 +92,22 @@ def test_report_without_plots(run, results, tmp_path):
         "report.json",
         "report.md",
     ]
+
+
+@pytest.mark.parametrize(
+    ("text", "labels"),
+    [
+        ("auto", ["none", "auto"]),
+        ("suffix, none", ["suffix", "none"]),
+        (
+            "cascade:layers=1:k=3,4/0,4,auto",
+            ["none", "cascade:layers=1:k=3,4/0,4", "auto"],
+        ),
+        ("cascade:acceptances=.8,.3/0,.6", ["none", "cascade:acceptances=.8,.3/0,.6"]),
+    ],
+)
+def test_commas_part_drafters_but_not_numbers(text, labels):
+    assert list(bench_lib._specs(text, recipe.DrafterRecipe(name="x"))) == labels
 
 
 def test_missing_matplotlib_is_said_before_anything_is_written(

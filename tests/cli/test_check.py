@@ -26,6 +26,24 @@ def test_numbers(answer):
     assert f"{embed + layer + 24:,}" in answer.stdout
 
 
+def test_weights_are_counted_as_they_will_be_held(run, model_folder):
+    held = [
+        run("check", model_folder, "--weights", form).stdout
+        for form in ("stored", "dense")
+    ]
+    assert "weights, stored" in held[0]
+    assert "(f32)" in held[0]
+    assert "(float32)" in held[1]
+    half = run("check", model_folder, "--dtype", "bfloat16").stdout
+    assert "(bfloat16)" in half  # which is dense by default
+
+
+def test_a_form_that_is_none(run, model_folder):
+    result = run("check", model_folder, "--weights", "packed")
+    assert result.exit_code == 2
+    assert "--weights must be one of stored, decoded, dense" in result.stderr
+
+
 def test_what_would_not_load_is_refused_with_every_reason(run, make_model):
     folder = make_model()
     config = json.loads((folder / "config.json").read_text())

@@ -1,14 +1,15 @@
 """What `generate` prints."""
 
+import contextlib
 import json
 import os
 import signal
 import threading
-import time
 
 import pytest
 
-from specjax.cli import session
+from specjax.cli import interrupts, progress, session, show
+from specjax.decoding import result as result_lib
 
 FIELDS = {
     "text",
@@ -30,6 +31,7 @@ FIELDS = {
     "model",
     "drafter",
     "device",
+    "choice",
     "seed",
 }
 
@@ -76,6 +78,25 @@ def test_json_has_every_field(plain):
     assert plain["new_tokens"] == len(plain["tokens"]) == 12
     assert plain["finish_reason"] == "length"
     assert plain["tokens_per_target_call"] == 1.0
+
+
+def test_stats_say_why_the_drafter_is_as_it_is(plain, capsys):
+    show.stats(result_lib.Result(**plain))
+    assert "choice" not in capsys.readouterr().err
+    show.stats(result_lib.Result(**plain | {"choice": "left out"}))
+    assert "left out" in capsys.readouterr().err
+
+
+def test_json_is_clean_where_a_log_is_told_of_compiling(generate, plain, monkeypatch):
+    class Impatient(threading.Timer):
+        def start(self):
+            self.function(*self.args, **self.kwargs)
+
+    monkeypatch.setattr(progress.threading, "Timer", Impatient)
+    result = generate("--drafter", "none", "--max-new-tokens", 12, "--json")
+    assert json.loads(result.stdout)["tokens"] == plain["tokens"]
+    lines = result.stderr.splitlines()
+    assert [line.split()[0] for line in lines] == ["loading", "compiling;"]
 
 
 def test_streamed_text_is_that_of_json(generate, plain):
@@ -125,25 +146,20 @@ def test_stop_text_is_left_out(generate, plain):
     assert found["text"] == whole[: whole.index(ends)]
 
 
-def test_interrupt_keeps_what_there_is(generate):
-    usual = signal.getsignal(signal.SIGINT)
+def test_interrupt_keeps_what_there_is(generate, monkeypatch):
+    before, notice = signal.getsignal(signal.SIGINT), interrupts.notice
 
-    def streaming():
+    @contextlib.contextmanager
+    def pressed():
         """Before the stream, Ctrl-C ends the process, and this one runs the tests."""
-        handler = signal.getsignal(signal.SIGINT)
-        return getattr(handler, "__qualname__", "").startswith("notice.")
+        with notice() as seen:
+            os.kill(os.getpid(), signal.SIGINT)
+            yield seen
 
-    def press():
-        while not streaming():
-            time.sleep(0.01)
-        os.kill(os.getpid(), signal.SIGINT)
-
-    presser = threading.Thread(target=press, daemon=True)
-    presser.start()
+    monkeypatch.setattr(interrupts, "notice", pressed)
     result = generate("--max-new-tokens", 220, "--ignore-eos", "--json")
-    presser.join()
     assert result.exit_code == 130
     found = json.loads(result.stdout)
     assert found["finish_reason"] == "interrupted"
     assert 1 <= found["new_tokens"] == len(found["tokens"]) < 220
-    assert signal.getsignal(signal.SIGINT) is usual
+    assert signal.getsignal(signal.SIGINT) is before

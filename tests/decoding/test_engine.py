@@ -87,6 +87,50 @@ def test_bad_requests_compile_nothing(engine, prompt, options, message):
     assert engine.programs.count == before
 
 
+@pytest.mark.parametrize(
+    "drafter",
+    [
+        "prompt_lookup:max_draft=3",
+        {"name": "prompt_lookup", "options": {"max_draft": 3}},
+    ],
+)
+def test_a_drafter_by_its_name(lm, drafter):
+    options = {**WIDTHS, "max_context": 256}
+    named = Engine(lm, drafter, **options).generate(TEXT, max_new_tokens=8)
+    made = drafters.prompt_lookup(max_draft=3)
+    built = Engine(lm, made, **options).generate(TEXT, max_new_tokens=8)
+    assert (named.tokens, named.drafted) == (built.tokens, built.drafted)
+    assert named.drafter == "prompt_lookup:max_draft=3" or "options" in drafter
+
+
+def test_generate_takes_a_name_and_compiles_for_it_once(lm):
+    def compiled(drafter):
+        result = generate(lm, TEXT, drafter=drafter, max_new_tokens=4)
+        return result.compile_seconds > 0
+
+    assert compiled("prompt_lookup:max_draft=2")
+    assert not compiled("prompt_lookup:max_draft=2")
+
+
+@pytest.mark.parametrize("drafter", ["sufix", {"name": "sufix"}])
+def test_an_unknown_name(lm, drafter):
+    with pytest.raises(ValueError, match="did you mean 'suffix'"):
+        generate(lm, TEXT, drafter=drafter)
+
+
+def test_why_a_drafter_was_chosen_goes_with_the_result(lm):
+    made = drafters.equip(drafters.none())._replace(note="it is cheap")
+    result = Engine(lm, made, **WIDTHS).generate(TEXT, max_new_tokens=2)
+    assert result.choice == result.to_json()["choice"] == "it is cheap"
+
+
+def test_a_context_that_is_too_small_says_what_would_do(lm):
+    engine = Engine(lm, max_context=20)
+    message = "max_context must be 40 to 512, the limit of 'tiny', .* got 20"
+    with pytest.raises(ValueError, match=message):
+        engine.capacity(30, 10)
+
+
 def test_a_prompt_of_the_wrong_kind(engine):
     with pytest.raises(TypeError, match="prompt must be text"):
         engine.generate(3)

@@ -21,8 +21,9 @@ class Oracle:
     source of its own.
     """
 
-    def __init__(self, nodes, costs, sources=None, kept_cost=0.0):
-        self.nodes, self.costs, self.kept_cost = nodes, costs, kept_cost
+    def __init__(self, nodes, costs, sources=None, kept_cost=0.0, kept_free=0):
+        self.nodes, self.costs = nodes, costs
+        self.kept_cost, self.kept_free = kept_cost, kept_free
         self.sources = sources or {token: 0 for token, _, _ in nodes}
         self.tried, self.taken = {}, {}
 
@@ -38,15 +39,18 @@ class Oracle:
             rate /= self.tried.get(at, 0) + 6
             above = 1.0 if parent < 0 else chances[parent]
             chances.append(above * rate)
-        return [c for c, d in zip(chances, depths, strict=True) if d < room]
+        return [(c, d) for c, d in zip(chances, depths, strict=True) if d < room]
 
     def propose(self, text, room):
-        chances = self._chances(room)
-        best = sorted(chances, reverse=True)
+        drafts = self._chances(room)
+        chances = [chance for chance, _ in drafts]
+        best = sorted(drafts, key=lambda draft: -draft[0])
         rates = []
         for width, cost in zip(LADDER, self.costs, strict=True):
-            kept = sum(best[: width - 1])
-            rates.append((1 + kept) / (cost + self.kept_cost * kept))
+            fit = best[: width - 1]
+            kept = sum(chance for chance, _ in fit)
+            dear = sum(chance for chance, depth in fit if depth > self.kept_free)
+            rates.append((1 + kept) / (cost + self.kept_cost * dear))
         keep = LADDER[int(np.argmax(rates))] - 1
         order = sorted(range(len(chances)), key=lambda at: (-chances[at], at))[:keep]
         kept = sorted(order)
@@ -63,22 +67,21 @@ class Oracle:
 
 
 @pytest.mark.parametrize(
-    ("nodes", "costs", "kept_cost"),
+    ("nodes", "costs", "kept"),
     [
-        (CHAIN, (1.0, 1.2, 1.4, 1.6), 0.0),
-        (CHAIN, (1.0, 1.2, 1.4, 1.6), 0.35),
-        (CHAIN, (1.0, 1.55, 1.6, 3.0), 0.0),
-        (BROAD, (1.0, 1.2, 1.5, 2.5), 0.1),
-        (BROAD, (1.0, 1.25, 1.3, 1.32), 0.0),
+        (CHAIN, (1.0, 1.2, 1.4, 1.6), {}),
+        (CHAIN, (1.0, 1.2, 1.4, 1.6), {"kept_cost": 0.35}),
+        (CHAIN, (1.0, 1.2, 1.4, 1.6), {"kept_cost": 0.35, "kept_free": 2}),
+        (CHAIN, (1.0, 1.55, 1.6, 3.0), {}),
+        (BROAD, (1.0, 1.2, 1.5, 2.5), {"kept_cost": 0.1}),
+        (BROAD, (1.0, 1.25, 1.3, 1.32), {}),
     ],
 )
-def test_against_plain_python(nodes, costs, kept_cost):
-    made = adaptive_length(
-        fixed(*nodes), widths=LADDER, costs=costs, kept_cost=kept_cost
-    )
+def test_against_plain_python(nodes, costs, kept):
+    made = adaptive_length(fixed(*nodes), widths=LADDER, costs=costs, **kept)
     (run,) = replay.check(
         made,
-        lambda: Oracle(nodes, costs, kept_cost=kept_cost),
+        lambda: Oracle(nodes, costs, **kept),
         PROMPTS,
         rounds=60,
         max_new_tokens=90,
@@ -120,11 +123,9 @@ def test_free_width_is_used_whole():
     assert [len(seen.drafts) for seen in run if seen.room] == [6] * 5
 
 
-def drafts_by_row(costs, room, kept_cost=0.0):
+def drafts_by_row(costs, room, **kept):
     """How many drafts rows with that room get in their first round."""
-    made = adaptive_length(
-        fixed(*CHAIN), widths=LADDER, costs=costs, kept_cost=kept_cost
-    )
+    made = adaptive_length(fixed(*CHAIN), widths=LADDER, costs=costs, **kept)
     rows = len(room)
     state = made.drafter.init({"drafter": made.params}, rows, once.CAPACITY)
     nodes = once.propose(made, [[1, 2, 3]] * rows, room=room, state=state)
@@ -142,6 +143,8 @@ def test_rows_share_the_width_that_pays_for_all():
     assert drafts_by_row(costs, [20]) == [3]
     # With 0.8, 1.4 and 1.575 kept the costs are 1, 2, 2.9 and 3.375.
     assert drafts_by_row(costs, [20], kept_cost=1.0) == [0]
+    # Drafts of a depth up to 3 are free again, and the others are not worth it.
+    assert drafts_by_row(costs, [20], kept_cost=1.0, kept_free=3) == [3]
     # One token more each, over the costs of 2, 4, 8 and 14 tokens, which are 1.2, 1.5,
     # 1.93 and 2.73: 1.67, 1.87, 1.76 and 1.31.
     assert drafts_by_row(costs, [20, 1]) == [1, 0]
@@ -150,6 +153,11 @@ def test_rows_share_the_width_that_pays_for_all():
 def test_a_negative_cost_of_what_is_kept():
     with pytest.raises(ValueError, match="kept_cost must be 0 or more, got -1"):
         adaptive_length(fixed(*CHAIN), widths=(1,), costs=(1.0,), kept_cost=-1)
+
+
+def test_a_negative_depth_of_what_is_free():
+    with pytest.raises(ValueError, match="kept_free must be 0 or more, got -1"):
+        adaptive_length(fixed(*CHAIN), widths=(1,), costs=(1.0,), kept_free=-1)
 
 
 def test_costs_are_params():

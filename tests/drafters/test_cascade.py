@@ -6,7 +6,6 @@ import pytest
 from specjax import Engine, drafters
 from specjax.drafters import equipped
 from specjax.drafters.compose.cascade import cascade, nested_params
-from specjax.drafters.compose.cascade_recipe import build_cascade
 from specjax.drafters.lookup.max_gram import max_gram
 from tests import tiny_model, tiny_store
 from tests.drafters import replay
@@ -192,7 +191,7 @@ def plain(lm):
 
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_same_tokens_as_plain_decoding(lm, plain, recipe):
-    engine = Engine(lm, build_cascade(lm, RECIPES[recipe]), **WIDTHS)
+    engine = Engine(lm, drafters.make("cascade", lm, RECIPES[recipe]), **WIDTHS)
     for options in ({}, {"temperature": 1.0, "seed": 3}):
         ours = engine.generate(TEXT, max_new_tokens=24, **options)
         theirs = plain.generate(TEXT, max_new_tokens=24, **options)
@@ -202,10 +201,10 @@ def test_same_tokens_as_plain_decoding(lm, plain, recipe):
 
 
 def test_by_default_it_is_max_gram_alone(lm):
-    made = build_cascade(lm, {})
+    made = drafters.make("cascade", lm)
     assert made.drafter is max_gram(max_draft=10, max_ngram=16, recent=False)
     assert made.params == {}
-    assert build_cascade(lm, {"max_draft": "4"}).drafter.bounds.nodes == 4
+    assert drafters.make("cascade", lm, {"max_draft": "4"}).drafter.bounds.nodes == 4
 
 
 @pytest.mark.parametrize(
@@ -214,21 +213,25 @@ def test_by_default_it_is_max_gram_alone(lm):
 )
 def test_a_matrix_by_acceptances_and_costs(lm, acceptances, costs):
     options = {"layers": 1, "acceptances": acceptances, "costs": costs}
-    made = build_cascade(lm, {**options, "max_draft": 6, "k_mode": "cumulative"})
+    made = drafters.make(
+        "cascade", lm, {**options, "max_draft": 6, "k_mode": "cumulative"}
+    )
     best = drafters.best_matrix([[0.8, 0.3], [0.0, 0.6]], [0.2, 0.0], 6)
     assert best[0][0] > 0 < best[0][1]
-    assert made.drafter is build_cascade(lm, {"layers": 1, "k": best}).drafter
+    assert (
+        made.drafter is drafters.make("cascade", lm, {"layers": 1, "k": best}).drafter
+    )
 
 
 def test_a_store_gives_max_gram_its_successors(lm):
-    made = build_cascade(lm, {"store": tiny_store.path(), "layers": 1})
+    made = drafters.make("cascade", lm, {"store": tiny_store.path(), "layers": 1})
     below, last = made.params
     assert last["successor"].shape == (lm.model.config.vocab_size,)
     assert below["drafter"] is last
 
 
 def test_layers_share_the_target_s_arrays(lm):
-    made = build_cascade(lm, {"layers": [2, 1]})
+    made = drafters.make("cascade", lm, {"layers": [2, 1]})
     big, small, _ = made.params
     assert big["model"]["embed"] is small["model"]["embed"] is lm.params["embed"]
     assert [len(held["model"]["layers"]) for held in (big, small)] == [2, 1]
@@ -246,15 +249,18 @@ def test_layers_share_the_target_s_arrays(lm):
         ({"layers": 1, "model": "x"}, "not both"),
         ({"layers": "1+2"}, "must fall"),
         ({"layers": 9}, "layers"),
-        ({"layers": 1, "k": "5,x/0,1"}, "k must be rows"),
-        ({"k": 5}, "k must be rows"),
+        ({"layers": 1, "k": "5,x/0,1"}, "'k' must be rows"),
+        ({"k": 5}, "'k' must be rows"),
         ({"layers": 1, "max_draft": 4}, "max_draft is for Max-Gram alone"),
         ({"acceptances": "0.5"}, "both acceptances and costs"),
         ({"costs": "0"}, "both acceptances and costs"),
         ({"acceptances": "0.5", "costs": "0", "k": "4"}, "give k, or"),
-        ({"acceptances": "much", "costs": "0"}, "acceptances must be rows of numbers"),
-        ({"acceptances": "0.5", "costs": 0.0}, "costs must be rows of numbers"),
-        ({"acceptances": "0.5", "costs": "0/0.1"}, "2 rows of 2"),
+        (
+            {"acceptances": "much", "costs": "0"},
+            "'acceptances' must be rows of numbers",
+        ),
+        ({"acceptances": "0.5", "costs": 0.0}, "'costs' must be numbers"),
+        ({"acceptances": "0.5", "costs": "0,0.1"}, "2 rows of 2"),
         ({"layers": 1, "acceptances": "0.5", "costs": "0"}, "k must be 2 rows"),
         ({"max_draft": 0}, "max_draft must be at least 1"),
         ({"lenience": "much"}, "lenience"),
@@ -263,4 +269,4 @@ def test_layers_share_the_target_s_arrays(lm):
 )
 def test_bad_recipes(lm, options, found):
     with pytest.raises(ValueError, match=found):
-        build_cascade(lm, options)
+        drafters.make("cascade", lm, options)

@@ -3,6 +3,7 @@
 import pytest
 
 from specjax import Engine, drafters, verify
+from specjax.drafters import registry
 from tests import saved_model, tiny_model, tiny_store
 
 
@@ -27,12 +28,20 @@ def test_options_take_the_types_of_the_factory(lm):
         ("", "unknown name"),
         ("prompt_lookup:depth=3", "unknown option 'depth'.*max_draft"),
         ("prompt_lookup:max_draft", "key=value"),
-        ("prompt_lookup:max_draft=many", "'max_draft' must be int"),
-        ("prompt_lookup:recent=maybe", "'recent' must be bool"),
+        ("prompt_lookup:max_draft=many", "'max_draft' must be an integer"),
+        ("prompt_lookup:max_draft=7:min", "'max_draft' must be an integer, got '7:min"),
+        ("prompt_lookup:recent=maybe", "'recent' must be true or false"),
         ("prompt_lookup:max_draft=0", "max_draft must be at least 1"),
         ("draft_model", "layers=N"),
         ("draft_model:layers=1:model=x", "either"),
-        ("draft_model:layers=99", "layers"),
+        ("draft_model:layers=99", "'draft_model': option 'layers': expected 1 to 2"),
+        ("draft_model:model=nowhere", "'draft_model': option 'model': expected one of"),
+        ("cascade:model=nowhere", "'cascade': option 'model': expected one of"),
+        ("cascade:layers=99", "'cascade': option 'layers': expected 1 to 2"),
+        ("token_recycling:vocab_size=9", "unknown option 'vocab_size'"),
+        ("ouroboros:window=3", "'window' is for use with a draft model"),
+        ("ouroboros:layers=1:short_draft=3", "'short_draft' is for use without a"),
+        ("hierarchy:depth=3", "it takes store, children, max_nodes, quota"),
         ("none:x=1", "it takes none"),
     ],
 )
@@ -56,7 +65,7 @@ def test_a_drafter_with_another_tokenizer_is_refused(lm):
 
 def test_wrong_kinds_are_type_errors(lm):
     with pytest.raises(TypeError, match="Drafter or Equipped"):
-        Engine(lm, "prompt_lookup")
+        Engine(lm, 3)
 
 
 def test_rules_that_need_laws_refuse_a_drafter_without(lm):
@@ -69,36 +78,105 @@ def test_a_wrong_number_of_children(lm):
         drafters.make("with_suffixes", lm, {"children": ["none", "none", "none"]})
 
 
-@pytest.mark.parametrize("children", [(), "none", [3], [{"options": {}}], [{"x": 1}]])
-def test_children_that_are_no_list_of_drafters(lm, children):
-    with pytest.raises(ValueError, match=r"drafter 'merge': (a child|children) must"):
-        drafters.make("merge", lm, {"children": children})
+@pytest.mark.parametrize("children", [(), "none", 3])
+def test_children_that_are_no_list(children):
+    with pytest.raises(ValueError, match="'children' must be a list of drafters"):
+        registry.parse("merge", {"children": children})
+
+
+@pytest.mark.parametrize(
+    "child",
+    [
+        3,
+        {"options": {}},
+        {"x": 1},
+        {"name": 3},
+        {"name": "none", "options": 3},
+        {"name": "none", "budget": 3},
+    ],
+)
+def test_a_child_that_is_no_drafter(child):
+    with pytest.raises(ValueError, match="expected a name, or a table"):
+        registry.parse("merge", {"children": ["none", child]})
+
+
+def test_children_are_checked_before_anything_is_loaded():
+    nested = {"name": "fallback", "options": {"children": ["none", "suffix:nodes=3"]}}
+    with pytest.raises(ValueError, match="'suffix': unknown option 'nodes'"):
+        registry.parse("merge", {"children": ["none", nested]})
+
+
+@pytest.mark.parametrize("name", ["merge", "corpus"])
+def test_what_must_be_given(name):
+    key = {"merge": "children", "corpus": "store"}[name]
+    with pytest.raises(ValueError, match=f"'{name}': {key} must be given, a "):
+        registry.parse(name)
 
 
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
-        ("cascade", {"model": 3}, "option 'model' must be a name or a path, got 3"),
-        ("cascade", {"model": [3]}, "option 'model' must be a name or a path, got 3"),
-        ("cascade", {"k": [[2**40]]}, "k must be 1 rows of 1 integers"),
-        ("cascade", {"layers": [2.5]}, "option 'layers' must be tuple"),
+        ("cascade", {"model": 3}, "option 'model' must be a name or a path, or a list"),
+        ("cascade", {"model": [3]}, r"'model' must be .* list of such, got \[3\]"),
+        ("cascade", {"k": [[2**40]]}, "option 'k' must be rows of integers"),
+        ("cascade", {"k": "5,x"}, "option 'k' must be rows of integers"),
+        ("cascade", {"costs": "5,x"}, "option 'costs' must be numbers"),
+        ("cascade", {"layers": [2.5]}, "option 'layers' must be integers"),
         ("draft_model", {"model": 3}, "option 'model' must be a name or a path"),
         ("auto", {"costs": 3}, "option 'costs' must be a name or a path, got 3"),
-        ("suffix", {"max_nodes": 2**31}, "option 'max_nodes' must be int"),
-        ("suffix", {"offset": "inf"}, "option 'offset' must be float, got 'inf'"),
-        ("suffix", {"tree": 2}, "option 'tree' must be bool, got 2"),
-        ("merge", {"children": [{"name": 3}]}, "a child must be a name or a table"),
-        ("merge", {"children": [{"name": "none", "options": 3}]}, "a child must be"),
+        ("suffix", {"max_nodes": 2**31}, "option 'max_nodes' must be an integer"),
+        ("suffix", {"offset": "inf"}, "option 'offset' must be a finite number, got"),
+        ("suffix", {"tree": 2}, "option 'tree' must be true or false, got 2"),
+        ("suffix", {"overrun": 2}, "option 'overrun' must be text, got 2"),
     ],
 )
-def test_options_of_a_wrong_kind_are_refused(lm, name, options, message):
+def test_options_of_a_wrong_kind_are_refused(name, options, message):
     with pytest.raises(ValueError, match=message):
-        drafters.make(name, lm, options)
+        registry.parse(name, options)
 
 
-def test_an_option_given_twice_is_refused(lm):
+def test_an_option_given_twice_is_refused():
     with pytest.raises(ValueError, match="option 'max_nodes' is given twice"):
-        drafters.make("suffix:max_nodes=3:max_nodes=5", lm)
+        registry.parse("suffix:max_nodes=3:max_nodes=5")
+
+
+@pytest.mark.parametrize(
+    ("spec", "options"),
+    [
+        ("draft_model:model=hf:a/b", {"model": "hf:a/b"}),
+        ("draft_model:model=hf:a/b:max_draft=3", {"model": "hf:a/b", "max_draft": 3}),
+        ("draft_model:max_draft=3:model=hf:a/b", {"model": "hf:a/b", "max_draft": 3}),
+        ("suffix:store=c:/a/b", {"store": "c:/a/b"}),
+        ("suffix:store=a=b:min_match=2", {"store": "a=b", "min_match": 2}),
+    ],
+)
+def test_a_colon_without_a_key_behind_it_belongs_to_the_value(spec, options):
+    assert registry.parse(spec).options == options
+
+
+@pytest.mark.parametrize(
+    ("spec", "meant"),
+    [
+        ("sufix", "suffix"),
+        ("prompt-lookup", "prompt_lookup"),
+        ("suffix:max_node=3", "max_nodes"),
+        ("draft_model:layer=3", "layers"),
+        ("suffix:stor=x", "store"),
+    ],
+)
+def test_what_was_meant_is_asked_for(spec, meant):
+    with pytest.raises(ValueError, match=f"did you mean '{meant}'\\?"):
+        registry.parse(spec)
+
+
+def test_nothing_is_suggested_where_nothing_comes_close():
+    with pytest.raises(ValueError, match="unknown name 'xyz'; known are none, "):
+        registry.parse("xyz")
+
+
+def test_a_table_is_a_drafter(lm):
+    made = drafters.make({"name": "suffix", "options": {"max_nodes": 3}}, lm)
+    assert made.drafter is drafters.suffix(max_nodes=3)
 
 
 def test_children_by_name_and_by_table(lm):

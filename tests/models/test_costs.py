@@ -1,5 +1,6 @@
 """Costs of widths: the table, its file, and a measurement."""
 
+import dataclasses
 import json
 
 import pytest
@@ -28,6 +29,11 @@ def test_a_width_that_pays_for_no_chain_is_left_out():
     """
     steep = costs.Costs((1, 4, 8, 16), (5.0, 7.0, 10.0, 20.0), (1.0,) * 4, 1.0)
     assert steep.steps().widths == (1, 4, 8)
+    # Where the first 8 tokens are drawn at once: 0.53, 0.67 and 11.19 / 24.46 = 0.46.
+    at_once = dataclasses.replace(steep, forward=(5.0, 7.0, 10.0, 20.0), ahead=8)
+    assert at_once.steps().widths == (1, 4, 8)
+    cheap = dataclasses.replace(steep, forward=(5.0, 7.0, 10.0, 12.0), ahead=8)
+    assert cheap.steps().widths == (1, 4, 8, 16)  # 11.19 / 16.46 = 0.68
 
 
 def test_a_table_comes_back_from_its_file(tmp_path):

@@ -41,13 +41,15 @@ def adaptive_length(
     widths: Sequence[int],
     costs: Sequence[float],
     kept_cost: float = 0.0,
+    kept_free: int = 0,
 ) -> equipped.Equipped:
     """Trims what a drafter proposes to what is worth scoring.
 
-    A round of width w is worth ``(rows + kept) / (cost(w) + kept_cost * kept / rows)``
+    A round of width w is worth ``(rows + kept) / (cost(w) + kept_cost * dear / rows)``
     tokens per millisecond, ``kept`` being the sum of the chances of the w - 1 likeliest
-    drafts of each row; the best width is taken, down to no drafts at all. The chance
-    of a draft is the product of confidences along its path, each corrected by how often
+    drafts of each row and ``dear`` that of those of them that are deeper than
+    ``kept_free``; the best width is taken, down to no drafts at all. The chance of a
+    draft is the product of confidences along its path, each corrected by how often
     drafts of that source and confidence were accepted in the row so far:
     ``(taken + 6 stated) / (tried + 6)``.
 
@@ -55,11 +57,13 @@ def adaptive_length(
       child: what drafts; its confidences should be estimates of acceptance.
       widths: ladder that the costs belong to, ascending from 1. Decode with the same
         ladder, or costs are not those of the widths that run.
-      kept_cost: more for each draft that a row keeps, in the unit of ``costs``: the
-        walk takes a row of the head for it, as for the first token.
       costs: of a round of each width with one row, in any one unit; several rows
         are taken to cost what as many tokens in one row do. Params, so that other
         costs compile nothing anew.
+      kept_cost: more for each deep draft that a row keeps, in the unit of ``costs``:
+        the walk takes a row of the head for it, as for the first token.
+      kept_free: depth, below where the child began, of the drafts whose rows of the
+        head ``costs`` hold already.
 
     Raises:
       ValueError: the ladder does not ascend from 1, or the costs don't fit it.
@@ -76,8 +80,12 @@ def adaptive_length(
         raise ValueError(
             f"adaptive_length: kept_cost must be 0 or more, got {kept_cost}"
         )
+    if kept_free < 0:
+        raise ValueError(
+            f"adaptive_length: kept_free must be 0 or more, got {kept_free}"
+        )
     return inner._replace(
-        drafter=_drafter(inner.drafter, ladder),
+        drafter=_drafter(inner.drafter, ladder, kept_free),
         params={
             "child": inner.params,
             "cost": jnp.asarray(costs, jnp.float32),
@@ -102,7 +110,9 @@ def _check(ladder: tuple[int, ...], costs: Sequence[float]) -> tuple[int, ...]:
 
 
 @functools.cache
-def _drafter(child: contracts.Drafter, ladder: tuple[int, ...]) -> contracts.Drafter:
+def _drafter(
+    child: contracts.Drafter, ladder: tuple[int, ...], kept_free: int
+) -> contracts.Drafter:
     firsts = np.cumsum([0] + [source.num_tags for source in child.sources])
     num_sources = len(child.sources)
 
@@ -123,7 +133,7 @@ def _drafter(child: contracts.Drafter, ladder: tuple[int, ...]) -> contracts.Dra
         def trim(grown):
             stated = _corrected(state, grown, firsts)
             sure = dataclasses.replace(grown, confidence=stated)
-            budget = _best_budget(ladder, params["drafter"], sure, base)
+            budget = _best_budget(ladder, kept_free, params["drafter"], sure, base)
             kept = union_lib.keep_likeliest(
                 grown, budget, base, chance=union_lib.path_confidence(sure)
             )
@@ -163,24 +173,32 @@ def _drafter(child: contracts.Drafter, ladder: tuple[int, ...]) -> contracts.Dra
     )
 
 
-def _best_budget(ladder, params, tree, base) -> jax.Array:
+def _best_budget(ladder, kept_free, params, tree, base) -> jax.Array:
     """New drafts i32[B] that each row may keep at the width that pays best."""
     slot = jnp.arange(tree.slots, dtype=jnp.int32)[None]
     new = tree_lib.draft_mask(tree) & (slot >= base[:, None])
     chance = jnp.where(new, union_lib.path_confidence(tree), 0.0)
-    likeliest = -jnp.sort(-chance, axis=1)
-    gained = jnp.cumsum(likeliest, axis=1)  # by the first so many drafts
+    end = jnp.maximum(base - 1, 0)[:, None]
+    below = tree.depth - jnp.take_along_axis(tree.depth, end, axis=1)
+    order = jnp.argsort(-chance, axis=1)
+    dear = jnp.where(below > kept_free, chance, 0.0)
+
+    def of_widths(value: jax.Array) -> jax.Array:
+        """Sums f32[W] over rows and over the likeliest drafts that each width holds."""
+        summed = jnp.cumsum(jnp.take_along_axis(value, order, axis=1), axis=1)
+        sums = []
+        for width in ladder:
+            room = jnp.clip(width - base, 0, tree.slots)  # i32[B]
+            at = jnp.maximum(room - 1, 0)[:, None]
+            most = jnp.take_along_axis(summed, at, axis=1)[:, 0]
+            sums.append(jnp.sum(jnp.where(room > 0, most, 0.0)))
+        return jnp.stack(sums)
+
     busy = (base > 0).astype(jnp.float32)
     rows = jnp.maximum(jnp.sum(busy), 1.0)
-    kept = []
-    for width in ladder:
-        room = jnp.clip(width - base, 0, tree.slots)  # i32[B]
-        most = jnp.take_along_axis(gained, jnp.maximum(room - 1, 0)[:, None], axis=1)
-        gain = jnp.where(room > 0, most[:, 0], 0.0)
-        kept.append(jnp.sum(gain))
-    kept = jnp.stack(kept)
-    cost = _for_rows(ladder, params["cost"], rows) + params["kept_cost"] * kept / rows
-    rate = (rows + kept) / cost
+    more = params["kept_cost"] * of_widths(dear) / rows
+    cost = _for_rows(ladder, params["cost"], rows) + more
+    rate = (rows + of_widths(chance)) / cost
     width = jnp.asarray(ladder, jnp.int32)[jnp.argmax(rate)]
     return jnp.maximum(width - base, 0)
 

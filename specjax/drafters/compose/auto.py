@@ -10,7 +10,8 @@ import jax
 
 from pallas_kernels.native import build
 from specjax import checkpoints
-from specjax.drafters import equipped, registry
+from specjax.drafters import equipped
+from specjax.drafters import options as options_lib
 from specjax.drafters.compose.adaptive_length import adaptive_length
 from specjax.drafters.compose.merge import merge
 from specjax.drafters.lookup import token_recycling as recycling_lib
@@ -22,6 +23,12 @@ _MATCH = 2  # fewer tokens are followed by the same one too rarely for a round's
 # By how much recycling alone must beat plain decoding to be taken in: copies, which ask
 # for nothing, gain half of that already.
 _WORTH = 1.25
+
+COSTS = options_lib.Option(
+    "costs",
+    options_lib.PATH,
+    "file with what rounds cost; without it they are measured on this device, once.",
+)
 
 
 def auto(costs: costs_lib.Costs, *, vocab_size: int) -> equipped.Equipped:
@@ -50,7 +57,11 @@ def auto(costs: costs_lib.Costs, *, vocab_size: int) -> equipped.Equipped:
         child = merge(copies, recycling, budget=budget)
         cost = tuple(map(sum, zip(ladder.forward, ladder.top_ids, strict=True)))
     made = adaptive_length(
-        child, widths=ladder.widths, costs=cost, kept_cost=costs.draw
+        child,
+        widths=ladder.widths,
+        costs=cost,
+        kept_cost=costs.draw,
+        kept_free=costs.ahead - 1,
     )
     times = ", ".join(
         f"{width}: {ms:.1f}" for width, ms in zip(ladder.widths, cost, strict=True)
@@ -71,29 +82,21 @@ def _recycling_gain(costs: costs_lib.Costs) -> tuple[float, int]:
     gains = []
     for width, ms, top_ms in rows:
         kept = sum(chances[: width - 1])
-        spent = ms + top_ms + costs.draw * kept
+        spent = ms + top_ms + costs.draw * max(kept - (costs.ahead - 1), 0.0)
         gains.append(((1 + kept) * plain / spent, width))
     return max(gains)
 
 
 def build_auto(lm: checkpoints.LanguageModel, options) -> equipped.Equipped:
-    """``auto``, by costs from a file (``costs=PATH``) or measured on this device.
+    """``auto`` by name: by costs from a file, or measured on this device.
 
     What was measured is kept in the cache folder for the next process.
 
     Raises:
-      ValueError: an option is not known, or the file holds no costs.
+      ValueError: the file holds no costs.
     """
-    given = dict(options)
-    path = given.pop("costs", None)
-    if given:
-        raise ValueError(
-            f"drafter 'auto': unknown option {next(iter(given))!r}; it takes costs=PATH"
-        )
-    if path is not None:
-        table = costs_lib.load(pathlib.Path(registry.as_path("auto", "costs", path)))
-    else:
-        table = measured(lm)
+    path = options.get("costs")
+    table = measured(lm) if path is None else costs_lib.load(pathlib.Path(path))
     return auto(table, vocab_size=lm.model.config.vocab_size)
 
 

@@ -59,7 +59,9 @@ def cascade(
       trim: cut each drafter's part at its number of tokens. As published a part goes
         on to the end of a review, and Max-Gram drafts 10 tokens whatever it is asked
         for.
-      max_ngram, recent: see ``max_gram``.
+      max_ngram: longest suffix that Max-Gram matches.
+      recent: whether Max-Gram takes the most recent of equally long matches, else the
+        earliest.
 
     Params: those of the combinators, nested in the same way; see ``nested_params``.
 

@@ -2,13 +2,16 @@
 
 from specjax import checkpoints
 from specjax.drafters import equipped, registry
+from specjax.drafters import options as options_lib
 from specjax.drafters.compose.ouroboros import ouroboros
 from specjax.drafters.compose.with_suffixes import with_suffixes
 from specjax.drafters.lookup.lookahead import lookahead
 from specjax.drafters.lookup.phrase_pool import phrase_pool
 from specjax.drafters.lookup.prompt_lookup import prompt_lookup
 from specjax.drafters.neural import small as small_lib
-from specjax.drafters.neural.draft_model import decoding_ahead
+from specjax.drafters.neural.draft_model import decoding_ahead, draft_model
+
+_ALONE, _PAIRED = "without a draft model", "with a draft model"
 
 
 def _without_model(
@@ -76,21 +79,50 @@ def _with_model(
     return ouroboros(chain, pool, min_chance=min_chance)
 
 
+def _options() -> tuple[options_lib.Option, ...]:
+    """The options of both forms, explained by the parts that they go to."""
+    parts = (with_suffixes, lookahead, prompt_lookup, phrase_pool, draft_model)
+    told = {o.name: o.meaning for part in parts for o in options_lib.of(part)}
+    alone = {option.name: option for option in options_lib.of(_without_model)}
+    paired = {option.name: option for option in options_lib.of(_with_model)}
+    found = []
+    for name, option in {**alone, **paired}.items():
+        default, meaning = option.default, told[name]
+        if name not in paired:
+            meaning += f" Only {_ALONE}."
+        elif name not in alone:
+            meaning += f" Only {_PAIRED}."
+        elif default != alone[name].default:
+            meaning += f" [{alone[name].default}, {_PAIRED} {default}]"
+            default = None
+        found.append(option._replace(default=default, meaning=meaning))
+    return (small_lib.LAYERS, small_lib.MODEL, *found)
+
+
+OPTIONS = _options()
+
+
 def build_ouroboros(
     lm: checkpoints.LanguageModel, options: registry.Options
 ) -> equipped.Equipped:
-    """Builds it by name: with ``layers`` or ``model`` as published, else without model.
+    """Drafts a chain, by a draft model or without one, and phrases behind its end.
 
     Args:
       lm: the target.
-      options: ``layers`` (the target cut to its first layers is the draft model),
-        ``model`` (name or path of one), neither, and those of the parts.
+      options: ``OPTIONS``; with ``layers`` or ``model`` it is the published system.
 
     Raises:
-      ValueError: an option is unknown or out of range, or both are given.
+      ValueError: an option is out of range or of the other form, or both are given.
     """
-    given = {"vocab_size": lm.model.config.vocab_size, **options}
+    given = dict(options)
     small = small_lib.take("ouroboros", lm, given)
-    if small is None:
-        return _without_model(**registry.convert("ouroboros", _without_model, given))
-    return _with_model(small, **registry.convert("ouroboros", _with_model, given))
+    form, other = (_without_model, _PAIRED) if small is None else (_with_model, _ALONE)
+    taken = {option.name for option in options_lib.of(form)}
+    for name in given:
+        if name not in taken:
+            raise ValueError(
+                f"drafter 'ouroboros': option {name!r} is for use {other} "
+                "(layers=N or model=NAME_OR_PATH)"
+            )
+    sizes = {"vocab_size": lm.model.config.vocab_size, **given}
+    return _without_model(**sizes) if small is None else _with_model(small, **sizes)

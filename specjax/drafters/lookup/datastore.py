@@ -69,7 +69,11 @@ class Datastore:
         return {name: self.arrays[name] for name in PARTS[part]}
 
     def facts(self) -> Facts:
-        """What the store is, ready for JSON; sizes in MB (10^6 bytes)."""
+        """What the store is, ready for JSON, always in this order of keys.
+
+        Sizes are in MB (10^6 bytes), arrays in the order of ``PARTS``.
+        """
+        names = [name for part in self.parts for name in PARTS[part]]
         return {
             "format": FORMAT,
             "version": VERSION,
@@ -79,7 +83,7 @@ class Datastore:
             "documents": self.documents,
             "tokens": self.tokens,
             "options": dict(self.options),
-            "megabytes": {name: a.nbytes / 1e6 for name, a in self.arrays.items()},
+            "megabytes": {name: self.arrays[name].nbytes / 1e6 for name in names},
         }
 
 

@@ -48,7 +48,9 @@ def max_gram(
     recent: bool = False,
     compat: bool = False,
 ) -> contracts.Drafter:
-    """Drafts by steps A and B, and by C where its params hold a table.
+    """Drafts what followed the longest match of the last tokens, however short it is.
+
+    Steps A and B are taken, and C where its params hold a table.
 
     Args:
       max_draft: k, most tokens drafted. Steps end as soon as there are so many.

@@ -34,7 +34,7 @@ def model_ngrams(
       store: with model n-grams, made for the tokenizer of the target.
       ngram: tokens of an n-gram, its key included; 0 for as many as the store has.
       max_phrases: phrases drafted; 0 for as many as the store has of a key.
-      compat: see ``model_ngrams_drafter``.
+      compat: the least frequent phrases first, as the reference reads them.
 
     Raises:
       ValueError: the store has no n-grams, or shorter or fewer ones than asked for.

@@ -4,15 +4,21 @@ In Python one that can't do without is called with it, ``corpus(store)``; one th
 is two functions, ``suffix()`` and ``suffix_with_store(store)``.
 """
 
-import os
 from collections.abc import Callable
-from typing import Any
 
 from specjax import checkpoints
 from specjax.core import contracts
 from specjax.drafters import equipped, registry
+from specjax.drafters import options as options_lib
 from specjax.drafters.lookup import datastore as datastore_lib
 from specjax.drafters.lookup import datastore_files
+
+STORE = options_lib.Option(
+    "store",
+    options_lib.PATH,
+    "folder of a datastore, which `specjax datastore build` makes.",
+)
+NEEDED = STORE._replace(required=True)
 
 
 def builder(
@@ -27,39 +33,32 @@ def builder(
       name: of the drafter.
       factory: takes a Datastore and keyword-only options, all with defaults.
       without: what drafts where no store is named, by options that ``factory`` takes
-        too; by default there must be one.
+        too; None where one is needed.
     """
 
     def build(lm, options):
-        if without is not None and "store" not in options:
-            return equipped.equip(without(**registry.convert(name, without, options)))
-        store, rest = open_store(name, lm, options)
-        return factory(store, **registry.convert(name, without or factory, rest))
+        rest = dict(options)
+        if without is not None and "store" not in rest:
+            return equipped.equip(without(**rest))
+        return factory(open_store(name, lm, rest.pop("store")), **rest)
 
     return build
 
 
 def open_store(
-    name: str, lm: checkpoints.LanguageModel, options: registry.Options
-) -> tuple[datastore_lib.Datastore, dict[str, Any]]:
-    """The datastore that a drafter's option ``store`` names, and its other options.
+    name: str, lm: checkpoints.LanguageModel, path: str
+) -> datastore_lib.Datastore:
+    """The datastore that a drafter's option ``store`` names.
 
     Args:
       name: of the drafter, for messages.
       lm: the target.
-      options: as the command line or a recipe gives them.
+      path: the option.
 
     Raises:
-      ValueError: there is no such option, or the store can't be loaded for the target.
+      ValueError: the store can't be loaded for the target.
     """
-    rest = dict(options)
-    path = rest.pop("store", None)
-    if not isinstance(path, str | os.PathLike) or not os.fspath(path):
-        raise ValueError(
-            f"drafter {name!r}: give store=FOLDER, a datastore that `specjax datastore "
-            f"build` made, got {path!r}"
-        )
     try:
-        return datastore_files.load(path, lm), rest
+        return datastore_files.load(path, lm)
     except ValueError as error:
         raise ValueError(f"drafter {name!r}: {error}") from error

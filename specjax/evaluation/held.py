@@ -1,0 +1,133 @@
+"""What the weights of a checkpoint will take in memory, in the form they are held in.
+
+Headers tell shapes and how tensors are stored. What readers make of a way to store them
+is asked of the readers: they read the smallest matrix of each.
+"""
+
+import functools
+import math
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import jax
+import numpy as np
+
+from pallas_kernels import linear
+from specjax import checkpoints
+from specjax.checkpoints import gguf, huggingface, layout
+from specjax.models import config as config_lib
+from specjax.models import decoder
+
+# Pieces of a layer that lie in one matrix, and so in one format.
+_MATRICES = (("q", "k", "v"), ("out",), ("gate", "up"), ("down",))
+
+
+class Held(NamedTuple):
+    """Weights once loaded.
+
+    Attributes:
+      bytes: of all of them.
+      formats: of the matrices.
+    """
+
+    bytes: int
+    formats: tuple[str, ...]
+
+
+def usual(dtype: str | None, form: str | None) -> tuple[str, str]:
+    """Dtype and form of weights that ``checkpoints.load`` takes for these arguments.
+
+    Raises:
+      ValueError: there is no such dtype or form.
+    """
+    on_cpu = jax.default_backend() == "cpu"
+    if dtype is None:
+        dtype = "float32" if on_cpu else "bfloat16"
+    if form is None:
+        native = on_cpu and dtype == "float32" and linear.available()
+        form = "stored" if native else "dense"
+    for name, value, known in (
+        ("dtype", dtype, checkpoints.DTYPES),
+        ("weights", form, checkpoints.WEIGHTS),
+    ):
+        if value not in known:
+            raise ValueError(f"{name} must be one of {', '.join(known)}, got {value!r}")
+    return dtype, form
+
+
+def weights(
+    inspection: checkpoints.Inspection,
+    config: config_lib.ModelConfig,
+    dtype: str,
+    form: str,
+) -> Held:
+    """Bytes and formats of the weights of a checkpoint that would load.
+
+    Args:
+      inspection: of the checkpoint; it has no problems.
+      config: the inspection's.
+      dtype: of what is held as arrays.
+      form: "stored", "decoded" or "dense".
+    """
+    if form == "dense":
+        return Held(num_bytes(param_shapes(config, dtype)), (dtype,))
+    naming, formats = _formats(inspection, config)
+    shapes = layout.expected_shapes(config, naming)
+    total, kinds = 0, set()
+    for names in _matrices(config, naming):
+        found = {formats[name] for name in names} if form == "stored" else {"f32"}
+        kind = found.pop() if len(found) == 1 else "f32"
+        total += sum(_stored_bytes(shapes[name], kind) for name in names)
+        kinds.add(kind)
+    vectors = [shape for shape in shapes.values() if len(shape) == 1]
+    total += sum(map(math.prod, vectors)) * np.dtype(dtype).itemsize
+    return Held(total, tuple(sorted(kinds)))
+
+
+def param_shapes(config: config_lib.ModelConfig, dtype: str):
+    """The params as XLA would hold them, by their shapes."""
+    make = functools.partial(decoder.init_params, config, dtype=np.dtype(dtype))
+    return jax.eval_shape(make, jax.random.key(0))
+
+
+def num_bytes(shapes) -> int:
+    """Bytes of a tree of arrays or shapes."""
+    leaves = jax.tree.leaves(shapes)
+    return sum(math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in leaves)
+
+
+def _formats(
+    inspection: checkpoints.Inspection, config: config_lib.ModelConfig
+) -> tuple[layout.Naming, dict[str, str]]:
+    """Names of the tensors, and the format in which kernels get each matrix."""
+    if inspection.path.is_dir():
+        naming = layout.hf_naming(config)
+        reader = huggingface.open_directory(inspection.path)
+        kinds = dict(reader.kinds)
+    else:
+        naming = layout.gguf_naming()
+        reader = gguf.open_gguf(inspection.path)
+        kinds = {name: info.kind.name for name, info in reader.tensors.items()}
+    matrices = [name for names in _matrices(config, naming) for name in names]
+    matrices.sort(key=lambda name: math.prod(inspection.shapes[name]))
+    smallest = {kinds[name]: name for name in reversed(matrices)}
+    read = {kind: reader.stored(name)[1] for kind, name in smallest.items()}
+    return naming, {name: read[kinds[name]] for name in matrices}
+
+
+def _matrices(
+    config: config_lib.ModelConfig, naming: layout.Naming
+) -> Iterator[list[str]]:
+    """Tensors of each matrix that the decoder has."""
+    yield [naming.top["embed"]]
+    if not config.tied_head:
+        yield [naming.top["head"]]
+    for layer in range(config.num_layers):
+        prefix = naming.prefix.format(layer)
+        for pieces in _MATRICES:
+            yield [prefix + naming.layer[piece] for piece in pieces]
+
+
+def _stored_bytes(shape: tuple[int, ...], kind: str) -> int:
+    form = linear.FORMATS[kind]
+    return math.prod(shape) // form.weights * form.size * form.dtype.itemsize

@@ -1,0 +1,55 @@
+"""Memory that headers promise is what a loaded model has."""
+
+import jax
+import numpy as np
+import pytest
+from safetensors import numpy as safetensors_numpy
+
+from specjax import checkpoints
+from specjax.evaluation import held
+from tests import saved_model
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A checkpoint whose matrices are of several formats, some of one leaf."""
+    path = tmp_path_factory.mktemp("mixed")
+    saved_model.write(path)
+    weights = safetensors_numpy.load_file(path / "model.safetensors")
+    for name in weights:
+        if name.endswith(("o_proj.weight", "up_proj.weight", "down_proj.weight")):
+            weights[name] = weights[name].astype(np.float16)
+    saved_model.save_weights(path, weights)
+    return path
+
+
+def bytes_of(lm):
+    return sum(leaf.nbytes for leaf in jax.tree.leaves(lm.params))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("form", checkpoints.WEIGHTS)
+def test_bytes(folder, dtype, form):
+    lm = checkpoints.load(folder, dtype=dtype, weights=form)
+    told = held.weights(checkpoints.inspect(folder), lm.model.config, dtype, form)
+    assert told.bytes == bytes_of(lm)
+    assert ", ".join(told.formats) == (dtype if form == "dense" else lm.weights)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "form"), [(None, None), ("bfloat16", None), (None, "dense")]
+)
+def test_what_is_usual(folder, dtype, form):
+    lm = checkpoints.load(folder, dtype=dtype, weights=form)
+    taken = held.usual(dtype, form)
+    assert taken[0] == lm.model.dtype
+    assert held.weights(
+        checkpoints.inspect(folder), lm.model.config, *taken
+    ).bytes == bytes_of(lm)
+
+
+def test_unknown_names():
+    with pytest.raises(ValueError, match="dtype must be one of float32"):
+        held.usual("int8", None)
+    with pytest.raises(ValueError, match="weights must be one of stored"):
+        held.usual(None, "packed")
