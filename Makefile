@@ -12,6 +12,7 @@ SHELL := bash
 VENV := .venv
 VENV_LATEST := .venv-latest
 VENV_PARITY := .venv-parity
+VENV_TPU := .venv-tpu
 BIN := $(VENV)/bin
 
 MODEL ?= smollm2-135m
@@ -22,6 +23,7 @@ BENCH_ARGS ?=
 OUT ?= results
 WORKERS ?= 2
 PYTEST_ARGS ?=
+TPU_ARGS ?=
 
 # Errors only: pip's warnings are about its own settings.
 PIP_INSTALL := -m pip install -qq --disable-pip-version-check
@@ -45,7 +47,7 @@ PYTHON_LATEST ?= $(call first_python,python3.14 python3.13 python3.12 python3 \
     $(call pyenv_pythons,14 13 12),12)
 
 .PHONY: help setup demo test lint format smoke bench parity goldens \
-    test-latest test-latest-fast latest clean
+    test-latest test-latest-fast latest tpu tpu-check clean
 
 help:
 	@echo 'make setup             .venv with everything, and the model $(MODEL)'
@@ -59,6 +61,7 @@ help:
 	@echo 'make goldens           make the golden logits anew'
 	@echo 'make test-latest       tests on the newest jax and flax, Python >= 3.12'
 	@echo 'make test-latest-fast  the part of them that CI runs'
+	@echo 'make tpu-check         compile kernels and rounds for TPU, without one'
 	@echo 'make clean             remove the environments and build outputs'
 
 setup: $(VENV)/.model
@@ -141,5 +144,18 @@ test-latest: latest
 test-latest-fast: latest
 	$(call on_latest,-m 'not slow' $(FAST_TESTS))
 
+# libtpu has wheels for Linux on x86 only: elsewhere nothing is compiled for TPU.
+tpu: $(VENV)/.installed
+	@if [ ! -e $(VENV_TPU)/.installed ] || \
+	    [ pyproject.toml -nt $(VENV_TPU)/.installed ]; then \
+	  $(PYTHON) -m venv $(VENV_TPU); \
+	  if $(VENV_TPU)/bin/python $(PIP_INSTALL) --editable '.[tpu]'; \
+	    then touch $(VENV_TPU)/.installed; else rm -f $(VENV_TPU)/.installed; fi; fi
+
+tpu-check: tpu
+	@if [ -e $(VENV_TPU)/.installed ]; \
+	  then $(VENV_TPU)/bin/python -m benchmarks.tpu.check $(TPU_ARGS); \
+	  else echo 'NOTICE: nothing was compiled for TPU: libtpu cannot be installed'; fi
+
 clean:
-	rm -rf $(VENV) $(VENV_LATEST) $(VENV_PARITY) build dist $(OUT)
+	rm -rf $(VENV) $(VENV_LATEST) $(VENV_PARITY) $(VENV_TPU) build dist $(OUT)

@@ -1,13 +1,27 @@
 """The public function: checks arguments and chooses an implementation."""
 
 import functools
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 
-from pallas_kernels.tree_attention import cpu, xla
+from pallas_kernels import backends
+from pallas_kernels.tree_attention import cpu, tpu, xla
 
 BLOCK = xla.BLOCK
+
+
+class Part(NamedTuple):
+    """Attention to some of the keys, fit to be merged with that to others.
+
+    Attributes:
+      out: f[B, N, G, R, D], zeros where a query sees none of them.
+      log_sum_exp: f32[B, N, G, R] of the scores, -inf there.
+    """
+
+    out: jax.Array
+    log_sum_exp: jax.Array
 
 
 def tree_attention(
@@ -24,6 +38,7 @@ def tree_attention(
     window: jax.Array | int = 0,
     cap: float = 0.0,
     layer: jax.Array | None = None,
+    backend: str | None = None,
 ) -> jax.Array:
     """Attends from N tree nodes to a cached prefix plus the tree's own rows.
 
@@ -45,14 +60,89 @@ def tree_attention(
       window: i32[] or int, 0 for none.
       cap: soft cap on the scores, static, 0 for none.
       layer: i32[], which layer of a stacked cache to read.
+      backend: "native", "tpu" or "xla", static; None takes the first that serves.
 
     Returns:
       f[B, N, G, R, D] in the dtype of q: a node's heads side by side, as the
       projection that follows takes them.
 
     Raises:
-      ValueError: a shape does not fit.
+      ValueError: a shape does not fit, or the backend asked for is not there.
     """
+    floats = (q, k, v, k_cache, v_cache)
+    _check(*floats, length, depth, mask, layer)
+    rest = {"length": length, "depth": depth, "mask": mask, "window": window}
+    rest |= {"scale": scale, "cap": cap, "layer": layer}
+    single = all(x.dtype == jnp.float32 for x in floats)
+    there = {
+        "tpu": _kernel_serves(),
+        "native": backends.platform() == "cpu" and single and cpu.available(),
+        "xla": True,
+    }
+    chosen = backends.choose("tree_attention", backend, there)
+    by_xla = functools.partial(xla.tree_attention, **rest)
+    if chosen == "tpu":
+        kernel = functools.partial(tpu.tree_attention, **rest)
+        return jax.lax.platform_dependent(*floats, tpu=kernel, default=by_xla)
+    if chosen == "native":
+        native = functools.partial(cpu.tree_attention, **rest)
+        return jax.lax.platform_dependent(*floats, cpu=native, default=by_xla)
+    return by_xla(*floats)
+
+
+def part(
+    q: jax.Array,
+    k: jax.Array,
+    v: jax.Array,
+    k_cache: jax.Array,
+    v_cache: jax.Array,
+    *,
+    length: jax.Array,
+    depth: jax.Array,
+    mask: jax.Array,
+    scale: float,
+    window: jax.Array | int = 0,
+    cap: float = 0.0,
+    layer: jax.Array | None = None,
+    backend: str | None = None,
+) -> Part:
+    """As `tree_attention`, with the log-sum-exp that ``merge`` needs.
+
+    A node need not see itself: with a mask of False the part is the cache alone, with
+    a length of 0 the tree alone. ``backend`` is "tpu" or "xla".
+    """
+    floats = (q, k, v, k_cache, v_cache)
+    _check(*floats, length, depth, mask, layer)
+    rest = {"length": length, "depth": depth, "mask": mask, "window": window}
+    rest |= {"scale": scale, "cap": cap, "layer": layer, "log_sum_exp": True}
+    there = {"tpu": _kernel_serves(), "xla": True}
+    made = functools.partial(xla.tree_attention, **rest)
+    if backends.choose("tree_attention.part", backend, there) == "tpu":
+        kernel = functools.partial(tpu.tree_attention, **rest)
+        return Part(*jax.lax.platform_dependent(*floats, tpu=kernel, default=made))
+    return Part(*made(*floats))
+
+
+def merge(first: Part, second: Part) -> Part:
+    """Attention to the keys of both parts, which share none.
+
+    Exact: each part weighs as much as the sum of its exponentials, in float32.
+    """
+    top = jnp.maximum(first.log_sum_exp, second.log_sum_exp)
+    top = jnp.where(top == -jnp.inf, 0.0, top)  # neither sees anything
+    weights = [jnp.exp(one.log_sum_exp - top) for one in (first, second)]
+    total = weights[0] + weights[1]
+    shares = [(one / jnp.where(total == 0, 1.0, total))[..., None] for one in weights]
+    outs = [one.out.astype(jnp.float32) for one in (first, second)]
+    out = shares[0] * outs[0] + shares[1] * outs[1]
+    return Part(out.astype(first.out.dtype), top + jnp.log(total))
+
+
+def _kernel_serves() -> bool:
+    return backends.platform() == "tpu" and not backends.partitioned()
+
+
+def _check(q, k, v, k_cache, v_cache, length, depth, mask, layer) -> None:
     rows, groups, _, nodes, size = q.shape
     slots = k_cache.shape[-2]
     layers = () if layer is None else k_cache.shape[1:2]
@@ -77,13 +167,3 @@ def tree_attention(
             f"tree_attention: a cache of more than {BLOCK} slots must be a multiple "
             f"of {BLOCK}, got {slots}"
         )
-
-    rest = {"length": length, "depth": depth, "mask": mask, "window": window}
-    rest |= {"scale": scale, "cap": cap, "layer": layer}
-    by_xla = functools.partial(xla.tree_attention, **rest)
-    floats = (q, k, v, k_cache, v_cache)
-    single = all(x.dtype == jnp.float32 for x in floats)
-    if not single or not cpu.available():
-        return by_xla(*floats)
-    native = functools.partial(cpu.tree_attention, **rest)
-    return jax.lax.platform_dependent(*floats, cpu=native, default=by_xla)

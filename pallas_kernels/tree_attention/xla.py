@@ -4,6 +4,8 @@ The tree's own rows come first, then blocks of the cache are merged into a runni
 log-sum-exp; the trip count follows the longest row.
 """
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 
@@ -12,9 +14,22 @@ _NEGATIVE = float(jnp.finfo(jnp.float32).min)
 
 
 def tree_attention(
-    q, k, v, k_cache, v_cache, *, length, depth, mask, scale, window, cap, layer
-):
-    """See ``api.tree_attention``."""
+    q,
+    k,
+    v,
+    k_cache,
+    v_cache,
+    *,
+    length,
+    depth,
+    mask,
+    scale,
+    window,
+    cap,
+    layer,
+    log_sum_exp=False,
+) -> Any:
+    """See ``api.tree_attention``, with ``log_sum_exp`` ``api.part``: a pair then."""
     rows, groups, heads, nodes, size = q.shape
     packed = q.reshape(rows, groups, heads * nodes, size)
     slots = k_cache.shape[-2]
@@ -82,7 +97,13 @@ def tree_attention(
     else:
         begin = jnp.int32(0)
     carry = jax.lax.fori_loop(begin, last, merge, (top, total, mixed))
-    _, total, mixed = carry
+    top, total, mixed = carry
     out = mixed / total
+    if log_sum_exp:  # a part may see nothing
+        nothing = top == _NEGATIVE
+        out = jnp.where(nothing, 0.0, out)
+        logs = jnp.where(nothing, -jnp.inf, top + jnp.log(total))
+        logs = logs.reshape(rows, groups, heads, nodes).transpose(0, 3, 1, 2)
     out = out.reshape(rows, groups, heads, nodes, size).transpose(0, 3, 1, 2, 4)
-    return out.astype(q.dtype)
+    out = out.astype(q.dtype)
+    return (out, logs) if log_sum_exp else out

@@ -28,7 +28,7 @@ from pallas_kernels import linear as linear_lib
 from pallas_kernels.glu import glu
 from pallas_kernels.rms_norm import rms_norm
 from pallas_kernels.rotary import split_heads
-from pallas_kernels.tree_attention import tree_attention
+from pallas_kernels.tree_attention import as_read, tree_attention
 from specjax.core import tree as tree_lib
 from specjax.models import config as config_lib
 from specjax.models import rope
@@ -299,15 +299,33 @@ def commit(
         batch, slots = start.shape[0], rows.k.shape[3]
         path_slot = jnp.broadcast_to(jnp.arange(slots, dtype=jnp.int32), (batch, slots))
     return jax.lax.platform_dependent(
-        cache, rows, path_slot, start, count, cpu=_copy_rows, default=_scatter_rows
+        cache,
+        rows,
+        path_slot,
+        start,
+        count,
+        cpu=_copy_rows,
+        tpu=_copy_rows_as_read,
+        default=_scatter_rows,
     )
 
 
-def _copy_rows(cache, rows, path_slot, start, count):
+def _copy_rows_as_read(cache, rows, path_slot, start, count):
+    """Keeps the layout that attention reads: by its own XLA copies the whole cache."""
+    return _copy_rows(cache, rows, path_slot, start, count, held=as_read)
+
+
+def _copy_rows(cache, rows, path_slot, start, count, held=lambda buffer: buffer):
     count = jnp.minimum(count, cache.k.shape[3] - start)
     most = jnp.maximum(jnp.max(count), 0)
 
     def copy(index, cache):
+        return hold(copy_one(index, hold(cache)))
+
+    def hold(cache):
+        return jax.tree.map(held, cache)
+
+    def copy_one(index, cache):
         row, step = index // most, index % most
         slot = path_slot[row, step]
 
@@ -315,13 +333,13 @@ def _copy_rows(cache, rows, path_slot, start, count):
             size = (1, *buffer.shape[1:3], 1, buffer.shape[4])
             to = (row, 0, 0, start[row] + step, 0)
             made = jax.lax.dynamic_slice(new, (row, 0, 0, slot, 0), size)
-            held = jax.lax.dynamic_slice(buffer, to, size)
-            made = jnp.where(step < count[row], made, held)
+            old = jax.lax.dynamic_slice(buffer, to, size)
+            made = jnp.where(step < count[row], made, old)
             return jax.lax.dynamic_update_slice(buffer, made, to)
 
         return jax.tree.map(put, cache, rows)
 
-    return jax.lax.fori_loop(0, start.shape[0] * most, copy, cache)
+    return hold(jax.lax.fori_loop(0, start.shape[0] * most, copy, hold(cache)))
 
 
 def _scatter_rows(cache, rows, path_slot, start, count):

@@ -1,0 +1,1 @@
+"""What the TPU's compiler makes of kernels and rounds, without a TPU."""

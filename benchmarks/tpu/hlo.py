@@ -1,0 +1,56 @@
+"""What a compiled program says of itself."""
+
+import dataclasses
+import math
+import re
+from collections.abc import Collection
+
+# %name = bf16[8,32]{1,0:T(8,128)} copy(...) or, started early, = (bf16[8,32]..., ...)
+_MOVE = re.compile(r"%(\S+) = \(?\w+\[([\d,]*)\].*? (copy|transpose|copy-start)\(")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Facts:
+    """Numbers of one compiled program, in bytes where not said otherwise.
+
+    Loop bodies count once in ``read`` and ``flops``.
+    """
+
+    arguments: int
+    temporaries: int
+    resident: int
+    read: float
+    flops: float
+
+
+def facts(compiled) -> Facts:
+    """Of a ``jax.stages.Compiled``."""
+    memory, cost = compiled.memory_analysis(), compiled.cost_analysis()
+    arguments = memory.argument_size_in_bytes
+    temporaries = memory.temp_size_in_bytes
+    made = memory.output_size_in_bytes - memory.alias_size_in_bytes
+    return Facts(
+        arguments=arguments,
+        temporaries=temporaries,
+        resident=arguments + temporaries + made,
+        read=cost.get("bytes accessed", 0.0),
+        flops=cost.get("flops", 0.0),
+    )
+
+
+def moves(text: str, sizes: Collection[int]) -> list[str]:
+    """Instructions that copy or transpose an array of one of so many elements.
+
+    Args:
+      text: of the compiled program.
+      sizes: numbers of elements.
+
+    Returns:
+      "name: kind of shape", one for each.
+    """
+    found = []
+    for name, shape, kind in _MOVE.findall(text):
+        elements = math.prod(int(side) for side in shape.split(",") if side)
+        if elements in sizes:
+            found.append(f"{name}: {kind} of [{shape}]")
+    return found
