@@ -10,6 +10,7 @@ from specjax.decoding.engine import Conversation, Engine, UselessDrafterWarning
 from specjax.decoding.generate import generate, stream
 from specjax.decoding.memory import Memory
 from specjax.decoding.result import Result
+from specjax.models.placement import make_mesh
 
 __all__ = [
     "Conversation",
@@ -28,6 +29,7 @@ __all__ = [
     "enable_compilation_cache",
     "generate",
     "load",
+    "make_mesh",
     "sampling",
     "stream",
     "verify",

@@ -20,6 +20,8 @@ from collections.abc import Sequence
 
 import jax
 
+from pallas_kernels import backends
+
 _ROOT = pathlib.Path(__file__).parent.parent
 _FLAGS = ("-std=c++17", "-O3", "-ffp-contract=off", "-fPIC", "-shared", "-pthread")
 _COMPILERS = ("c++", "g++", "clang++")
@@ -35,14 +37,14 @@ def version(op: str) -> str:
 def load(op: str, functions: Sequence[str]) -> bool:
     """Whether the op's native functions may be called; builds them if need be.
 
-    Says once, as a warning, why they may not. ``SPECJAX_NATIVE=0`` turns native code
-    off.
+    Not in a program that the compiler splits over devices. Says once, as a warning,
+    why they may not otherwise. ``SPECJAX_NATIVE=0`` turns native code off.
 
     Args:
       op: folder of ``pallas_kernels`` with a cpu.cc.
       functions: FFI handlers in it, registered under their own names.
     """
-    return _load(op, tuple(functions))
+    return not backends.partitioned() and _load(op, tuple(functions))
 
 
 @functools.cache

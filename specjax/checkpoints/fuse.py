@@ -20,12 +20,13 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from pallas_kernels import linear
 from specjax.checkpoints import layout
 from specjax.models import config as config_lib
-from specjax.models import decoder, families
+from specjax.models import decoder, families, placement
 
 _MATRICES = ("qkv", "out", "gate_up", "down")
 _FUSED = {
@@ -45,6 +46,7 @@ def read_params(
     dtype: np.dtype,
     scanned: bool,
     stored: Callable[[str], tuple[np.ndarray, str]] | None = None,
+    mesh: jax.sharding.Mesh | None = None,
 ) -> decoder.Params:
     """Reads and fuses all tensors, one leaf of params at a time.
 
@@ -56,7 +58,8 @@ def read_params(
       dtype: of the params.
       scanned: whether to stack the layers.
       stored: gives a tensor's rows in a format of the kernels, and its name; matrices
-        are then kept so. Not with ``scanned``.
+        are then kept so. Not with ``scanned`` or ``mesh``.
+      mesh: whose devices are to hold the params; None for the default device.
 
     Returns:
       Params in the form of ``decoder.init_params``, or of ``decoder.stack_layers``.
@@ -64,19 +67,19 @@ def read_params(
     Raises:
       ValueError: a tensor has values that are not finite in ``dtype``.
     """
-    source = _Source(config, naming, storage, read, stored, dtype)
+    source = _Source(config, naming, storage, read, stored, dtype, mesh)
     leaves = _layer_leaves(layout.pieces(config)[1])
     if scanned:
         layers = {leaf: _stacked(source, leaf) for leaf in leaves}
     else:
         layers = [
-            {leaf: jax.device_put(_layer_leaf(source, leaf, i)) for leaf in leaves}
+            {leaf: source.put(leaf, _layer_leaf(source, leaf, i)) for leaf in leaves}
             for i in range(config.num_layers)
         ]
     params = {
         "embed": _top_matrix(source, "embed"),
         "layers": layers,
-        "final_norm": jax.device_put(_piece(source, "final_norm")),
+        "final_norm": source.put("final_norm", _piece(source, "final_norm")),
     }
     if not config.tied_head:
         params["head"] = _top_matrix(source, "head")
@@ -93,6 +96,13 @@ class _Source:
     read: Callable[[str], np.ndarray]
     stored: Callable[[str], tuple[np.ndarray, str]] | None
     dtype: np.dtype
+    mesh: jax.sharding.Mesh | None
+
+    def put(self, leaf: str, value: Any) -> Any:
+        """A param where it belongs: a packed one, or one of a layer or outside them."""
+        if isinstance(value, linear.Packed):
+            return jax.device_put(value)
+        return placement.put(self.mesh, value, decoder.AXES.get(leaf, ()))
 
     def name(self, key: str, layer: int | None) -> str:
         """Of a piece, in a layer or outside them."""
@@ -112,7 +122,7 @@ def _top_matrix(source: _Source, key: str) -> jax.Array | linear.Packed:
         return _packed(source, key)
     value = _piece(source, key)  # [V, E]
     turned = value if key == "embed" else np.ascontiguousarray(value.T)
-    return jax.device_put(turned)
+    return source.put(key, turned)
 
 
 def _piece(source: _Source, key: str, layer: int | None = None) -> np.ndarray:
@@ -167,15 +177,23 @@ def _not_finite(name: str, kind: Any) -> ValueError:
 
 
 def _stacked(source: _Source, leaf: str) -> jax.Array:
-    """One leaf of all layers, [layers, ...]."""
-    first = _layer_leaf(source, leaf, 0)
-    assert isinstance(first, np.ndarray)
+    """One leaf of all layers, [layers, ...], put together where it is to lie."""
     layers = source.config.num_layers
-    whole = np.empty((layers, *first.shape), first.dtype)
-    whole[0] = first
+    names = ("layers", *decoder.AXES.get(leaf, ()))
+    where = placement.sharding(source.mesh, names)
+
+    def add(whole, layer, index):
+        return jax.lax.dynamic_update_index_in_dim(whole, layer, index, 0)
+
+    first = source.put(leaf, _layer_leaf(source, leaf, 0))
+    blank = jax.jit(
+        lambda: jnp.zeros((layers, *first.shape), first.dtype), out_shardings=where
+    )
+    add = jax.jit(add, donate_argnums=0, out_shardings=where)
+    whole = add(blank(), first, 0)
     for i in range(1, layers):
-        whole[i] = _layer_leaf(source, leaf, i)
-    return jax.device_put(whole)
+        whole = add(whole, source.put(leaf, _layer_leaf(source, leaf, i)), i)
+    return whole
 
 
 def _layer_leaves(pieces: Mapping[str, Any]) -> list[str]:

@@ -13,7 +13,7 @@ from pallas_kernels import linear
 from specjax.checkpoints import chat, fuse, gguf, huggingface, layout, names
 from specjax.checkpoints import tokenizer as tokenizer_lib
 from specjax.models import config as config_lib
-from specjax.models import decoder, families
+from specjax.models import decoder, families, placement
 from specjax.models import model as model_lib
 
 WEIGHTS = ("stored", "decoded", "dense")
@@ -41,6 +41,7 @@ class LanguageModel:
       chat_template: None for a model without one.
       stop_ids: tokens that end an answer.
       fingerprint: of the tokenizer.
+      mesh: whose devices hold the weights, None for the default device.
     """
 
     name: str
@@ -50,6 +51,7 @@ class LanguageModel:
     chat_template: chat.ChatTemplate | None
     stop_ids: tuple[int, ...]
     fingerprint: str
+    mesh: jax.sharding.Mesh | None = None
 
     @property
     def weights(self) -> str:
@@ -109,6 +111,7 @@ def load(
     dtype: Any = None,
     scanned: bool = False,
     weights: str | None = None,
+    mesh: jax.sharding.Mesh | None = None,
 ) -> LanguageModel:
     """Loads a model with its tokenizer.
 
@@ -123,27 +126,34 @@ def load(
         "decoded" gives the same kernels float32; "dense" makes arrays of ``dtype``
         for XLA. None is "stored" where those kernels serve, on CPU with a compiler,
         in float32, with layers apart, and "dense" elsewhere.
+      mesh: with axes "data" and "model", or one of them (``specjax.make_mesh``): each
+        device is sent its own part of every param, and what decodes is split over
+        them. The host holds one param at a time.
 
     Returns:
-      The model, its params on the default device.
+      The model, its params on the default device or the mesh.
 
     Raises:
       ValueError: the checkpoint is not one that can be read, or is damaged; the
-        message says what is wrong with which tensor or file.
+        message says what is wrong with which tensor or file. Or the mesh does not
+        divide the model.
     """
     dtype = _dtype(dtype)
-    form = _form(weights, dtype, scanned)
+    mesh = None if mesh is None else placement.automatic(mesh)
+    form = _form(weights, dtype, scanned, mesh)
     opened = _open(names.fetch(name))
     try:
-        return _read(os.fspath(name), opened, dtype, scanned, form)
+        return _read(os.fspath(name), opened, dtype, scanned, form, mesh)
     except ValueError as error:
         raise ValueError(f"{opened.path}: {error}") from error
     except _MALFORMED as error:
         raise ValueError(f"{opened.path}: {_malformed(error)}") from error
 
 
-def _read(name: str, opened: _Format, dtype: np.dtype, scanned: bool, form: str):
+def _read(name: str, opened: _Format, dtype, scanned, form, mesh) -> LanguageModel:
     config = opened.config()
+    if mesh is not None:
+        placement.check(mesh, config)
     naming = opened.naming(config)
     _refuse(layout.problems(config, naming, opened.shapes) + opened.problems())
     tokenizer = opened.tokenizer()
@@ -157,6 +167,7 @@ def _read(name: str, opened: _Format, dtype: np.dtype, scanned: bool, form: str)
         dtype=dtype,
         scanned=scanned,
         stored=_rows(opened, form),
+        mesh=mesh,
     )
     return LanguageModel(
         name=name,
@@ -166,6 +177,7 @@ def _read(name: str, opened: _Format, dtype: np.dtype, scanned: bool, form: str)
         chat_template=template,
         stop_ids=stop_ids,
         fingerprint=tokenizer.fingerprint(),
+        mesh=mesh,
     )
 
 
@@ -258,14 +270,20 @@ def _dtype(dtype: Any) -> np.dtype:
     return chosen
 
 
-def _form(weights: str | None, dtype: np.dtype, scanned: bool) -> str:
+def _form(weights: str | None, dtype: np.dtype, scanned: bool, mesh: Any) -> str:
     """The form of the matrices, one of WEIGHTS."""
     if weights is None:
         fits = not scanned and dtype == np.float32 and jax.default_backend() == "cpu"
+        fits = fits and mesh is None
         return "stored" if fits and linear.available() else "dense"
     if weights not in WEIGHTS:
         raise ValueError(
             f"weights: expected one of {', '.join(WEIGHTS)}, got {weights!r}"
+        )
+    if mesh is not None and weights != "dense":
+        raise ValueError(
+            f"weights: {weights} matrices can't be split over a mesh; load with "
+            "weights='dense' or without a mesh"
         )
     if scanned and weights != "dense":
         raise ValueError(

@@ -78,6 +78,7 @@ def bench(
     verifier: options.Verifier = None,
     dtype: options.Dtype = None,
     weights: options.Weights = None,
+    mesh: options.Mesh = None,
     max_context: options.MaxContext = None,
     no_cache: options.NoCache = False,
     chat: options.Chat = None,
@@ -103,6 +104,7 @@ def bench(
         verifier=verifier,
         dtype=dtype,
         weights=weights,
+        mesh=mesh,
         max_context=max_context,
         sampling={
             "max_new_tokens": max_new_tokens,

@@ -26,6 +26,7 @@ def generate(
     verifier: options.Verifier = None,
     dtype: options.Dtype = None,
     weights: options.Weights = None,
+    mesh: options.Mesh = None,
     max_context: options.MaxContext = None,
     no_cache: options.NoCache = False,
     prompt: Annotated[
@@ -85,6 +86,7 @@ def generate(
         verifier=verifier,
         dtype=dtype,
         weights=weights,
+        mesh=mesh,
         max_context=max_context,
         sampling={
             "max_new_tokens": max_new_tokens,

@@ -42,6 +42,15 @@ Weights = Annotated[
         metavar="FORM",
     ),
 ]
+Mesh = Annotated[
+    str | None,
+    _option(
+        "--mesh",
+        "Devices to split model and batch over, such as data=2,model=3. [one device]",
+        _MODEL,
+        metavar="SIZES",
+    ),
+]
 Verifier = Annotated[
     str | None,
     _option("--verifier", "Rule that decides which drafts stay. [exact]", _MODEL),

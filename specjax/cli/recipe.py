@@ -68,6 +68,8 @@ class Recipe(_Table):
       model: name, file or directory.
       dtype: of weights and cache, None for the device's usual one.
       weights: "stored", "decoded", "dense" or None for the device's usual form.
+      mesh: devices to split model and batch over, such as "data=2,model=3"; None for
+        one.
       max_context: positions to hold, None for what a request needs.
       verifier: rule by name.
       drafter: what drafts.
@@ -77,6 +79,7 @@ class Recipe(_Table):
     model: str = "smollm2-135m"
     dtype: str | None = None
     weights: str | None = None
+    mesh: str | None = None
     max_context: int | None = None
     verifier: str = "exact"
     drafter: DrafterRecipe = DrafterRecipe(name="auto")

@@ -10,6 +10,7 @@ from specjax.cli import progress
 from specjax.cli import recipe as recipe_lib
 from specjax.core import sampling as sampling_lib
 from specjax.drafters import registry
+from specjax.models import placement
 
 _ANY_ID = 2**31 - 1
 
@@ -37,8 +38,11 @@ def load(recipe: recipe_lib.Recipe, *, cache: bool) -> specjax.LanguageModel:
     """
     if cache:
         specjax.enable_compilation_cache()
+    mesh = None if recipe.mesh is None else placement.parse_mesh(recipe.mesh)
     with progress.waiting(f"loading {recipe.model}"):
-        return specjax.load(recipe.model, dtype=recipe.dtype, weights=recipe.weights)
+        return specjax.load(
+            recipe.model, dtype=recipe.dtype, weights=recipe.weights, mesh=mesh
+        )
 
 
 def check_names(

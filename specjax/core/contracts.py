@@ -63,7 +63,6 @@ class Target(NamedTuple):
     vocab_size: int
     max_context: int
     head_rows: Callable[[Params], int] = lambda params: 1
-    head_rows: Callable[[Params], int] = lambda params: 1
 
 
 @jax.tree_util.register_dataclass

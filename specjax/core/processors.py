@@ -11,6 +11,7 @@ vocabulary; equal values at a threshold are kept together.
 """
 
 import dataclasses
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -33,6 +34,11 @@ class ProcessorState:
       num_emitted: i32[B], tokens emitted in this turn.
       grammar: i32[B], automaton state (0 without a grammar).
     """
+
+    AXES: ClassVar = {
+        "in_prompt": ("batch", "vocab"),
+        "output_count": ("batch", "vocab"),
+    }
 
     in_prompt: jax.Array  # bool[B, V]
     output_count: jax.Array  # i32[B, V]

@@ -16,6 +16,7 @@ from specjax.decoding import memory as memory_lib
 from specjax.decoding import programs
 from specjax.drafters import equipped as equipped_lib
 from specjax.models import model as model_lib
+from specjax.models import placement
 from specjax.verify.exact import exact
 
 _SMALLEST = 256  # slots of the smallest cache
@@ -78,8 +79,8 @@ class Decode:
             with the same T; ``blank_memory`` makes the first.
 
         Raises:
-          ValueError: a shape or the memory does not fit, or T + M exceeds the model's
-            context.
+          ValueError: a shape or the memory does not fit, T + M exceeds the model's
+            context, or the mesh does not divide B.
         """
         sizes = shapes.check(
             "decode",
@@ -95,6 +96,8 @@ class Decode:
                 f"decode: tokens have {sizes['T']} slots and max_new_tokens is {most}, "
                 f"together more than the model's context of {context}"
             )
+        if self.recipe.mesh is not None:
+            placement.check_rows(self.recipe.mesh, sizes["B"])
         capacity = round_capacity(sizes["T"] + most)
         key = noise.row_keys(seeds, jnp.zeros_like(seeds))
         limit = jnp.minimum(sampling.max_new_tokens, most)
@@ -127,12 +130,15 @@ class Decode:
     def params(self, lm, drafter=None) -> contracts.Params:
         """The params that a call wants, the shared arrays referenced once.
 
+        On a mesh they are placed there; arrays that lie there already stay.
+
         Args:
           lm: a loaded language model.
           drafter: the Drafter or Equipped that this function was built with.
         """
         own = {} if drafter is None else equipped_lib.equip(drafter).params
-        return {"target": lm.params, "drafter": own, "verifier": {}}
+        made = {"target": lm.params, "drafter": own, "verifier": {}}
+        return placement.place(self.recipe.mesh, made)
 
 
 def round_capacity(slots: int) -> int:
@@ -169,6 +175,7 @@ def build(
     verifier: contracts.Verifier | None = None,
     widths: tuple[int, ...] = programs.WIDTHS,
     prompt_widths: tuple[int, ...] = programs.PROMPT_WIDTHS,
+    mesh: jax.sharding.Mesh | None = None,
 ) -> Decode:
     """Makes a pure generation function of a model and a drafter.
 
@@ -179,21 +186,29 @@ def build(
       verifier: ``exact()`` by default.
       widths: ladder of decode rounds.
       prompt_widths: chunks that prompts go in by.
+      mesh: with axes "data" and "model", or one of them: the program is split over
+        its devices. Load the model on the same one (``specjax.load(..., mesh=)``), so
+        that no device ever holds all of it.
 
     Raises:
-      ValueError: ``max_new_tokens`` or a width is below 1, or verifier and drafter
-        don't fit.
+      ValueError: ``max_new_tokens`` or a width is below 1, verifier and drafter don't
+        fit, or the mesh does not divide the model.
       TypeError: ``drafter`` is neither a Drafter nor an Equipped.
     """
     if max_new_tokens < 1:
         raise ValueError(f"max_new_tokens must be at least 1, got {max_new_tokens}")
-    target = model.target if isinstance(model, model_lib.Model) else model
+    known = isinstance(model, model_lib.Model)
+    if mesh is not None:
+        mesh = placement.automatic(mesh)
+        if known:
+            placement.check(mesh, model.config)
     recipe = programs.recipe(
-        target,
+        model.target if known else model,
         equipped_lib.equip(drafter).drafter,
         exact() if verifier is None else verifier,
         widths=widths,
         prompt_widths=prompt_widths,
+        mesh=mesh,
     )
     return Decode(recipe, max_new_tokens)
 

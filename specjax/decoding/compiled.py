@@ -6,7 +6,7 @@ from typing import Any
 
 import jax
 
-from specjax.core import contracts
+from specjax.core import axes, contracts
 from specjax.decoding import programs
 
 
@@ -36,6 +36,18 @@ class Programs:
     def count(self) -> int:
         """Programs compiled so far."""
         return len(self._compiled)
+
+    def blank(self, rows: int, capacity: int):
+        """``programs.blank``; on a mesh, no device ever holds the whole state."""
+        make = functools.partial(programs.blank, self.recipe, rows=rows)
+        make = functools.partial(make, capacity=capacity)
+        return (jax.jit(make) if self.recipe.mesh else make)(self.params)
+
+    def rows(self, count: int) -> int:
+        """Rows of the bucket for ``count``: a power of two for each part of a mesh."""
+        mesh = self.recipe.mesh
+        parts = mesh.shape.get(axes.DATA, 1) if mesh else 1
+        return parts << (-(-count // parts) - 1).bit_length()
 
     def prompt(self, state, tokens, lengths, sampling):
         """``programs.prompt``; the state is donated."""

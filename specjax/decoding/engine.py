@@ -17,6 +17,7 @@ from specjax.decoding import result as result_lib
 from specjax.decoding import run as run_lib
 from specjax.drafters import registry
 from specjax.drafters.none import none
+from specjax.models import placement
 from specjax.verify.exact import exact
 
 _USELESS_CALLS = 64
@@ -31,7 +32,8 @@ class Engine:
     """A language model with a drafter, and the programs compiled for them.
 
     Programs are kept by bucket: the number of rows is rounded up to a power of two,
-    the capacity to a power of two of at least 256 (or fixed by ``max_context``).
+    the capacity to a power of two of at least 256 (or fixed by ``max_context``). They
+    are split over the mesh that the model was loaded on.
     """
 
     def __init__(
@@ -89,8 +91,10 @@ class Engine:
             exact() if verifier is None else verifier,
             widths=widths or chosen.widths or programs.WIDTHS,
             prompt_widths=prompt_widths,
+            mesh=lm.mesh,
         )
         params = {"target": lm.params, "drafter": chosen.params, "verifier": {}}
+        params = placement.place(lm.mesh, params)
         self.programs = compiled.Programs(self._recipe, params)
         self._warned = False
 
@@ -290,12 +294,16 @@ class Engine:
             names={
                 "model": self.lm.name,
                 "drafter": self.label,
-                "device": jax.devices()[0].device_kind,
+                "device": self._device(),
                 "choice": self.note,
             },
             state=state,
             memory=memory,
         )
+
+    def _device(self) -> str:
+        kind, mesh = jax.devices()[0].device_kind, self.lm.mesh
+        return kind if mesh is None else f"{kind}, {placement.describe(mesh)}"
 
     def results(self, run: run_lib.Run) -> list[result_lib.Result]:
         """The results of a run as they stand, with a warning if drafting is in vain."""

@@ -7,12 +7,14 @@ finished or a limit of rounds is reached. ``generate``, ``stream`` and a user's 
 """
 
 import dataclasses
+import functools
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 
-from specjax.core import contracts
+from specjax.core import axes, contracts
 from specjax.core import history as history_lib
 from specjax.core import processors as processors_lib
 from specjax.core import round as round_lib
@@ -24,11 +26,15 @@ PROMPT_WIDTHS = (16, 64, 128)
 
 
 class Recipe(NamedTuple):
-    """All that is static about a generation, sizes of arrays apart."""
+    """All that is static about a generation, sizes of arrays apart.
+
+    Programs are split over the mesh, if there is one.
+    """
 
     parts: round_lib.Parts
     decode_plan: round_lib.Plan
     prompt_plan: round_lib.Plan
+    mesh: jax.sharding.Mesh | None = None
 
 
 def recipe(
@@ -38,6 +44,7 @@ def recipe(
     *,
     widths: tuple[int, ...] = WIDTHS,
     prompt_widths: tuple[int, ...] = PROMPT_WIDTHS,
+    mesh: jax.sharding.Mesh | None = None,
 ) -> Recipe:
     """Puts target, drafter and verifier together.
 
@@ -48,6 +55,7 @@ def recipe(
       widths: ladder of decode rounds; a rung that holds the drafter's whole tree is
         added and wider ones are left out.
       prompt_widths: chunks that prompts go in by.
+      mesh: that programs are split over, its axes automatic.
 
     Raises:
       ValueError: the verifier needs laws that the drafter does not give or tests
@@ -75,9 +83,24 @@ def recipe(
         parts=round_lib.Parts(target, drafter, verifier),
         decode_plan=round_lib.decode_plan(drafter, tuple(widths), trunk=1),
         prompt_plan=round_lib.prompt_plan(tuple(prompt_widths)),
+        mesh=mesh,
     )
 
 
+def _on_mesh(function: Callable[..., round_lib.State]):
+    """Traces the function on its recipe's mesh and splits the state it returns."""
+
+    @functools.wraps(function)
+    def run(recipe: Recipe, *arguments, **named) -> round_lib.State:
+        with axes.on(recipe.mesh):
+            return axes.constrain_state(
+                recipe.mesh, function(recipe, *arguments, **named)
+            )
+
+    return run
+
+
+@_on_mesh
 def blank(
     recipe: Recipe, params: contracts.Params, rows: int, capacity: int
 ) -> round_lib.State:
@@ -150,6 +173,7 @@ def resume(
     )
 
 
+@_on_mesh
 def prompt(
     recipe: Recipe,
     params: contracts.Params,
@@ -182,13 +206,17 @@ def prompt(
 
     return jax.lax.while_loop(
         waiting,
-        lambda state: round_lib.run(
-            recipe.parts, recipe.prompt_plan, params, state, sampling
-        ),
-        state,
+        lambda state: _round(recipe, recipe.prompt_plan, params, state, sampling),
+        axes.constrain_state(recipe.mesh, state),
     )
 
 
+def _round(recipe: Recipe, plan: round_lib.Plan, *arguments) -> round_lib.State:
+    after = round_lib.run(recipe.parts, plan, *arguments)
+    return axes.constrain_state(recipe.mesh, after)
+
+
+@_on_mesh
 def decode(
     recipe: Recipe,
     params: contracts.Params,
@@ -215,8 +243,6 @@ def decode(
 
     def step(carry):
         count, state = carry
-        return count + 1, round_lib.run(
-            recipe.parts, recipe.decode_plan, params, state, sampling
-        )
+        return count + 1, _round(recipe, recipe.decode_plan, params, state, sampling)
 
     return jax.lax.while_loop(going, step, (jnp.int32(0), state))[1]

@@ -11,7 +11,7 @@ import numpy as np
 from specjax import checkpoints
 from specjax.core import round as round_lib
 from specjax.core import sampling as sampling_lib
-from specjax.decoding import compiled, programs, request
+from specjax.decoding import compiled, request
 from specjax.decoding import memory as memory_lib
 from specjax.decoding import result as result_lib
 from specjax.decoding import text as text_lib
@@ -66,10 +66,10 @@ class Run:
         """
         self._held, self._job, self._names = held, job, names
         self._memory = memory
-        rows = 1 << (len(job.ids) - 1).bit_length()
+        rows = held.rows(len(job.ids))
         before = held.compile_seconds
         if state is None:
-            state = programs.blank(held.recipe, held.params, rows, capacity)
+            state = held.blank(rows, capacity)
             if memory is not None:
                 learnt = memory.fitting(state.drafter)
                 state = dataclasses.replace(state, drafter=learnt)

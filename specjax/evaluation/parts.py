@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from specjax.core import contracts
+from specjax.core import axes, contracts
 from specjax.core import history as history_lib
 from specjax.core import outcome as outcome_lib
 from specjax.core import processors as processors_lib
@@ -23,6 +23,8 @@ _REPEATS = 15
 def measure(engine: engine_lib.Engine, capacity: int) -> dict[str, Any]:
     """Times a drafter's two functions on one row, half of whose slots are taken.
 
+    On a mesh there is a row for each of its data parts.
+
     Args:
       engine: holds the drafter.
       capacity: slots of history, cache and state.
@@ -33,16 +35,23 @@ def measure(engine: engine_lib.Engine, capacity: int) -> dict[str, Any]:
     """
     held, recipe = engine.programs, engine.programs.recipe
     capacity = build.round_capacity(capacity)
+    rows = held.rows(1)
+    with axes.on(recipe.mesh):
+        return _measure(engine, rows, capacity)
+
+
+def _measure(engine, rows: int, capacity: int) -> dict[str, Any]:
+    held, recipe = engine.programs, engine.programs.recipe
     drafter = recipe.parts.drafter
-    state = drafter.init(held.params, 1, capacity)
+    state = drafter.init(held.params, rows, capacity)
     size = table_lib.megabytes((state, held.params["drafter"]))
-    view = _view(engine, capacity)
+    view = _view(engine, rows, capacity)
     slots = recipe.decode_plan.widths[-1]
     tree = trunk(view, slots)
     propose = jax.jit(drafter.propose)
     observe = jax.jit(drafter.observe)
     grown, state = propose(held.params, state, view, tree)
-    outcome = _outcome(engine, slots)
+    outcome = _outcome(engine, rows, slots)
     seen = after(view)
     return {
         "drafter_mb": size,
@@ -64,44 +73,45 @@ def after(view: contracts.View) -> contracts.View:
     return dataclasses.replace(view, start=view.start - 1)
 
 
-def _view(engine, capacity: int) -> contracts.View:
-    """A row whose text repeats itself after a while, so that lookups find matches."""
-    length = jnp.full((1,), capacity // 2, jnp.int32)
+def _view(engine, rows: int, capacity: int) -> contracts.View:
+    """Rows whose text repeats itself after a while, so that lookups find matches."""
+    length = jnp.full((rows,), capacity // 2, jnp.int32)
     vocab = engine.lm.model.config.vocab_size
     text = (jnp.arange(capacity // 2, dtype=jnp.int32)[None] * 7919 % 61) % vocab
+    text = jnp.tile(text, (rows, 1))
     history = history_lib.create(text, length, capacity)
-    sampling = build.sampling(1, max_new_tokens=capacity)
+    sampling = build.sampling(rows, max_new_tokens=capacity)
     return contracts.View(
         history=history,
         sampling=sampling,
         processors=processors_lib.start(history, sampling, vocab),
         start=length - 1,
         room=length,
-        rounds=jnp.zeros((1,), jnp.int32),
+        rounds=jnp.zeros((rows,), jnp.int32),
     )
 
 
-def _outcome(engine, slots: int) -> outcome_lib.Outcome:
+def _outcome(engine, rows: int, slots: int) -> outcome_lib.Outcome:
     """One token emitted after the trunk, no draft accepted."""
     drafter = engine.programs.recipe.parts.drafter
     length = 1 + drafter.bounds.depth
-    blank = jnp.zeros((1, length), jnp.int32)
+    blank = jnp.zeros((rows, length), jnp.int32)
     outcome = outcome_lib.Outcome(
         path_slot=blank,
-        num_path=jnp.ones((1,), jnp.int32),
+        num_path=jnp.ones((rows,), jnp.int32),
         token=blank,
-        num_new=jnp.ones((1,), jnp.int32),
+        num_new=jnp.ones((rows,), jnp.int32),
         log_prob=blank.astype(jnp.float32),
     )
     needs = drafter.needs
     if needs.top_k:
         ids = jnp.arange(needs.top_k, dtype=jnp.int32)[None, None]
         outcome = dataclasses.replace(
-            outcome, top_ids=jnp.broadcast_to(ids, (1, slots, needs.top_k))
+            outcome, top_ids=jnp.broadcast_to(ids, (rows, slots, needs.top_k))
         )
     if needs.features:
         width = len(needs.features) * engine.lm.model.config.embed_size
-        features = jnp.zeros((1, length, width), engine.lm.model.dtype)
+        features = jnp.zeros((rows, length, width), engine.lm.model.dtype)
         outcome = dataclasses.replace(outcome, features=features)
     return outcome
 

@@ -19,6 +19,7 @@ import numpy as np
 
 from pallas_kernels import verify
 from specjax import files
+from specjax.core import axes
 from specjax.models import decoder
 from specjax.models import model as model_lib
 
@@ -125,15 +126,24 @@ def load(path: pathlib.Path) -> Costs:
 
 
 def measure(
-    model: model_lib.Model, params: decoder.Params, widths: Sequence[int] = WIDTHS
+    model: model_lib.Model,
+    params: decoder.Params,
+    widths: Sequence[int] = WIDTHS,
+    mesh: jax.sharding.Mesh | None = None,
 ) -> Costs:
-    """Times rounds of a loaded model on the default device.
+    """Times rounds of a loaded model on the default device, or on a mesh.
 
     Args:
       model: the model.
       params: its weights.
       widths: ascending from 1.
+      mesh: that the params lie on; a batch row is timed for each of its data parts.
     """
+    with axes.on(mesh):
+        return _measure(model, params, widths)
+
+
+def _measure(model, params, widths) -> Costs:
     layers = _layers(params)
     scale = model.config.num_layers / len(layers)
     programs = [_layers_program(model, layers, width) for width in widths]
@@ -186,13 +196,14 @@ def _arguments(model, width) -> tuple:
     """Rows, angles, tree and cache of one layer's call."""
     config = dataclasses.replace(model.config, num_layers=1, windows=())
     present = min(_PRESENT, config.max_context - width)
-    start = jnp.full((1,), present, jnp.int32)
+    rows = axes.parts(axes.DATA)
+    start = jnp.full((rows,), present, jnp.int32)
     capacity = 2 * _PRESENT if present == _PRESENT else config.max_context
-    cache = decoder.init_cache(config, 1, capacity, model.dtype)
-    x = jnp.ones((1, width, config.embed_size), model.dtype)
-    angle = jnp.ones((1, width, config.head_size // 2), jnp.float32)
-    chain = np.arange(width, dtype=np.int32)[None]
-    mask = jnp.asarray(np.tri(width, dtype=bool)[None])
+    cache = decoder.init_cache(config, rows, capacity, model.dtype)
+    x = jnp.ones((rows, width, config.embed_size), model.dtype)
+    angle = jnp.ones((rows, width, config.head_size // 2), jnp.float32)
+    chain = np.tile(np.arange(width, dtype=np.int32), (rows, 1))
+    mask = jnp.asarray(np.tile(np.tri(width, dtype=bool), (rows, 1, 1)))
     return x, angle, decoder.Shared(start, jnp.asarray(chain), mask), cache
 
 

@@ -18,6 +18,8 @@ G kv heads, its R query heads, then key, then value, so a mesh can split it by k
 """
 
 import dataclasses
+import functools
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -29,11 +31,27 @@ from pallas_kernels.glu import glu
 from pallas_kernels.rms_norm import rms_norm
 from pallas_kernels.rotary import split_heads
 from pallas_kernels.tree_attention import as_read, tree_attention
+from specjax.core import axes
 from specjax.core import tree as tree_lib
 from specjax.models import config as config_lib
 from specjax.models import rope
 
 Params = Any
+
+_CACHED = ("batch", "layers", "kv_heads", "slots", "size")
+_CACHE_AXES: Mapping[str, axes.Names] = {"k": _CACHED, "v": _CACHED}
+_HEADS = ("batch", "kv_heads")
+# Names of the axes of each param; one of stacked layers has an axis more, in front.
+AXES: Mapping[str, axes.Names] = {
+    "embed": ("vocab", "embed"),
+    "head": ("embed", "vocab"),
+    "qkv": ("embed", "kv_heads", "heads", "size"),
+    "qkv_bias": ("kv_heads", "heads", "size"),
+    "out": ("kv_heads", "embed"),  # kv heads, their heads and sizes in one axis
+    "gate_up": ("embed", "half", "mlp"),
+    "gate_up_bias": ("half", "mlp"),
+    "down": ("mlp", "embed"),
+}
 
 
 class KVCache(NamedTuple):
@@ -44,6 +62,8 @@ class KVCache(NamedTuple):
 
     k: jax.Array  # f[B, layers, G, S, D]
     v: jax.Array
+
+    AXES = _CACHE_AXES
 
 
 class Shared(NamedTuple):
@@ -103,20 +123,11 @@ class Layer(nn.Module):
             q, k = norm("q_norm", q, c.head_size), norm("k_norm", k, c.head_size)
             qkv = jnp.concatenate([q, k, v], axis=3)
         q, k, v = split_heads(qkv, cos, sin)
-        mixed = tree_attention(
-            q,
-            k,
-            v,
-            cache.k,
-            cache.v,
-            length=shared.length,
-            depth=shared.depth,
-            mask=shared.mask,
-            scale=c.scale,
-            window=window,
-            cap=c.attention_cap,
-            layer=layer,
-        )
+        mixed = axes.per_device(
+            functools.partial(_attend, c),
+            (_HEADS, _HEADS, _HEADS, _CACHED, ("batch",), (), ()),
+            ("batch", "nodes", "kv_heads"),
+        )(q, k, v, cache, shared, window, layer)
         attended = linear_lib.linear(
             mixed.reshape(rows, nodes, heads), weight("out", heads, c.embed_size)
         )
@@ -138,6 +149,23 @@ class Layer(nn.Module):
         if c.post_norms:
             out = norm("post_mlp_norm", out)
         return x + out, (k, v)
+
+
+def _attend(config, q, k, v, cache, shared, window, layer):
+    return tree_attention(
+        q,
+        k,
+        v,
+        cache.k,
+        cache.v,
+        length=shared.length,
+        depth=shared.depth,
+        mask=shared.mask,
+        scale=config.scale,
+        window=window,
+        cap=config.attention_cap,
+        layer=layer,
+    )
 
 
 def init_cache(
@@ -298,16 +326,15 @@ def commit(
     if path_slot is None:
         batch, slots = start.shape[0], rows.k.shape[3]
         path_slot = jnp.broadcast_to(jnp.arange(slots, dtype=jnp.int32), (batch, slots))
-    return jax.lax.platform_dependent(
-        cache,
-        rows,
-        path_slot,
-        start,
-        count,
+    write = functools.partial(
+        jax.lax.platform_dependent,
         cpu=_copy_rows,
         tpu=_copy_rows_as_read,
         default=_scatter_rows,
     )
+    by_row = ("batch",)
+    names = (_CACHED, _CACHED, by_row, by_row, by_row)
+    return axes.per_device(write, names, _CACHED)(cache, rows, path_slot, start, count)
 
 
 def _copy_rows_as_read(cache, rows, path_slot, start, count):
@@ -394,6 +421,23 @@ def init_params(
         shape = (config.embed_size, config.vocab_size)
         params["head"] = 0.02 * jax.random.normal(keys[1], shape, dtype)
     return params
+
+
+def param_specs(mesh: Any, params: Params) -> Params:
+    """How a mesh splits params: the same tree of PartitionSpec.
+
+    Args:
+      mesh: concrete or abstract.
+      params: arrays or their shapes, in either form.
+    """
+    stacked = isinstance(params["layers"], dict)
+
+    def of_leaf(path, _):
+        names = AXES.get(path[-1].key, ())
+        in_stack = stacked and len(path) > 1
+        return axes.spec(mesh, ("layers", *names) if in_stack else names)
+
+    return jax.tree_util.tree_map_with_path(of_leaf, params)
 
 
 def stack_layers(params: Params) -> Params:

@@ -8,7 +8,7 @@ import numpy as np
 import orbax.checkpoint as ocp
 import pytest
 
-from specjax import build, sampling
+from specjax import build, make_mesh, sampling
 from specjax.core import contracts, noise, processors
 from specjax.core import history as history_lib
 from specjax.core import sampling as sampling_lib
@@ -168,8 +168,8 @@ def _check_tree(tree, drafter, vocab):
         assert children.max(initial=0) <= max(drafter.bounds.branching, 1)
 
 
-def test_one_program_sharded_over_rows(started, speculative, drafter, lm):
-    """A user's own jit over a mesh: the same tokens as on one device."""
+def test_one_program_over_a_mesh(started, speculative, drafter, lm):
+    """A user's own jit, rows and model split: the same tokens as on one device."""
     held, _, sampled = started
     tokens, lengths = batch(speculative)
     seeds = jnp.arange(ROWS, dtype=jnp.uint32)
@@ -187,15 +187,11 @@ def test_one_program_sharded_over_rows(started, speculative, drafter, lm):
         max_new_tokens=MOST,
         widths=WIDTHS,
         prompt_widths=PROMPT_WIDTHS,
+        mesh=make_mesh(data=ROWS, model=2),
     )
-    mesh = jax.make_mesh((ROWS,), ("data",), axis_types=(jax.sharding.AxisType.Auto,))
-    rows = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("data"))
-    whole = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
-    arguments = (tokens[:, :64], lengths, sampled, seeds)
-    spread = jax.jit(decode, out_shardings=rows)(
-        jax.device_put(decode.params(lm, drafter), whole),
-        *jax.device_put(arguments, rows),
-    )
+    params = decode.params(lm, drafter)
+    assert params["target"]["embed"].sharding.spec[0] == "model"
+    spread = jax.jit(decode)(params, tokens[:, :64], lengths, sampled, seeds)
     np.testing.assert_array_equal(alone.tokens, spread.tokens)
     np.testing.assert_array_equal(alone.num_new, spread.num_new)
 

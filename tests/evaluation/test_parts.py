@@ -20,13 +20,13 @@ def test_a_new_token_is_there_to_be_learnt():
     made = specjax.drafters.make("context_ngrams", lm)
     engine = specjax.Engine(lm, made)
     held = engine.programs
-    view = parts._view(engine, 256)
+    view = parts._view(engine, 1, 256)
     seen = parts.after(view)
     drafter = held.recipe.parts.drafter
     state = drafter.init(held.params, 1, 256)
     slots = held.recipe.decode_plan.widths[-1]
     tree = parts.trunk(view, slots)
     learnt = drafter.observe(
-        held.params, state, seen, tree, parts._outcome(engine, slots)
+        held.params, state, seen, tree, parts._outcome(engine, 1, slots)
     )
     assert int(learnt.table.clock[0]) == 1

@@ -17,6 +17,7 @@ from specjax.drafters.compose.merge import merge
 from specjax.drafters.lookup import token_recycling as recycling_lib
 from specjax.drafters.lookup.suffix import suffix
 from specjax.models import costs as costs_lib
+from specjax.models import placement
 
 _NATIVE = ("linear", "tree_attention", "rms_norm", "rotary", "glu", "verify")
 _MATCH = 2  # fewer tokens are followed by the same one too rarely for a round's cost
@@ -108,6 +109,7 @@ def measured(lm: checkpoints.LanguageModel) -> costs_lib.Costs:
         "native": [build.version(op) for op in _NATIVE],
         "widths": costs_lib.WIDTHS,
         "device": jax.devices()[0].device_kind,
+        "mesh": lm.mesh and placement.describe(lm.mesh),
         "cpus": os.cpu_count(),
         "jax": jax.__version__,
     }
@@ -118,7 +120,7 @@ def measured(lm: checkpoints.LanguageModel) -> costs_lib.Costs:
             return costs_lib.load(path)
         except ValueError:
             pass  # Damaged: measured anew and written over.
-    table = costs_lib.measure(lm.model, lm.params)
+    table = costs_lib.measure(lm.model, lm.params, mesh=lm.mesh)
     try:
         costs_lib.save(path, table)
     except OSError as error:

@@ -61,13 +61,13 @@ def cut(
 def load(
     name: str, lm: checkpoints.LanguageModel, path: str
 ) -> checkpoints.LanguageModel:
-    """Another model, in the target's dtype.
+    """Another model, in the target's dtype and on its mesh.
 
     Raises:
       ValueError: it can't be loaded; the message names the drafter's option.
     """
     try:
-        return checkpoints.load(path, dtype=lm.model.dtype)
+        return checkpoints.load(path, dtype=lm.model.dtype, mesh=lm.mesh)
     except ValueError as error:
         raise _of_option(name, "model", error) from error
 

@@ -1,0 +1,90 @@
+import jax
+import numpy as np
+import pytest
+from jax.sharding import PartitionSpec
+
+from specjax import make_mesh
+from specjax.models import decoder, placement
+from tests import tiny_model
+
+
+def test_meshes_are_spelled_in_any_order_and_may_leave_an_axis_out():
+    mesh = placement.parse_mesh("model=2,data=3")
+    assert dict(mesh.shape) == {"data": 3, "model": 2}
+    assert placement.describe(mesh) == "data=3,model=2"
+    assert dict(placement.parse_mesh("model=2").shape) == {"data": 1, "model": 2}
+    assert mesh.axis_types == (jax.sharding.AxisType.Auto,) * 2
+
+
+@pytest.mark.parametrize(
+    "text", ["", "2", "data=", "data=x", "rows=2", "data=2,data=2", "data=-1", "=2"]
+)
+def test_a_mesh_spelled_otherwise_is_refused(text):
+    with pytest.raises(ValueError, match="mesh: expected sizes of data and model"):
+        placement.parse_mesh(text)
+
+
+def test_a_mesh_of_more_devices_than_there_are_says_how_to_get_them():
+    with pytest.raises(ValueError, match=r"take 12 devices, .* has 8; .*count=12"):
+        make_mesh(data=4, model=3)
+    with pytest.raises(ValueError, match="data must be 1 or more, got 0"):
+        make_mesh(data=0)
+
+
+@pytest.mark.parametrize(
+    ("split", "changes", "message"),
+    [
+        (4, {}, r"model=4 does not divide the model's kv heads of 2; .* model=2"),
+        (3, {"num_kv_heads": 3, "num_heads": 3}, r"vocabulary of 260; .* model=1"),
+        (2, {"mlp_size": 35}, r"MLP of 35; .* model=1"),
+        (8, {}, r"kv heads of 2 and MLP of 36 and vocabulary of 260; .* is model=2"),
+    ],
+)
+def test_a_mesh_that_does_not_divide_the_model_names_the_nearest(
+    split, changes, message
+):
+    with pytest.raises(ValueError, match=message):
+        placement.check(make_mesh(model=split), tiny_model.config(**changes))
+
+
+def test_a_batch_that_the_mesh_does_not_divide_names_the_nearest():
+    mesh = make_mesh(data=4)
+    placement.check_rows(mesh, 8)
+    with pytest.raises(ValueError, match=r"batch of 6 rows; .* has 8, or take data=3"):
+        placement.check_rows(mesh, 6)
+    with pytest.raises(ValueError, match=r"batch of 1 rows; .* has 4, or take data=1"):
+        placement.check_rows(mesh, 1)
+
+
+def test_axes_become_automatic_and_others_are_refused():
+    explicit = jax.make_mesh((2,), ("model",), (jax.sharding.AxisType.Explicit,))
+    made = placement.automatic(explicit)
+    assert made.axis_types == (jax.sharding.AxisType.Auto,)
+    with pytest.raises(ValueError, match="axes must be among data, model, got rows"):
+        placement.automatic(jax.make_mesh((2,), ("rows",)))
+
+
+@pytest.mark.parametrize("stacked", [False, True])
+def test_params_of_models_are_split_wherever_they_stand(stacked):
+    params = tiny_model.language_model(qkv_bias=True).params
+    params = decoder.stack_layers(params) if stacked else params
+    mesh = make_mesh(data=2, model=2)
+    mine = {"target": params, "drafter": {"model": params, "table": np.arange(6)}}
+    placed = placement.place(mesh, mine)
+    for of in (placed["target"], placed["drafter"]["model"]):
+        assert of["embed"].sharding.spec == PartitionSpec("model", None)
+        layer = of["layers"] if stacked else of["layers"][1]
+        front = (None,) if stacked else ()
+        wanted = {
+            "qkv": (None, "model", None, None),
+            "qkv_bias": ("model", None, None),
+            "out": ("model", None),
+            "gate_up": (None, None, "model"),
+            "down": ("model", None),
+        }
+        for name, spec in wanted.items():
+            assert layer[name].sharding.spec == PartitionSpec(*front, *spec)
+        assert layer["attn_norm"].sharding.is_fully_replicated
+    assert placed["drafter"]["table"].sharding.is_fully_replicated
+    again = placement.place(mesh, placed)
+    assert again["target"]["embed"] is placed["target"]["embed"]
