@@ -13,8 +13,12 @@ def top_k(values: jax.Array, count: jax.Array) -> jax.Array:
     threshold is found by bisection on the bit patterns of floats, without a sort.
 
     Args:
-      values: f32[B, V].
+      values: f[B, V]; a NaN counts as larger than all numbers, one with a sign as
+        smaller.
       count: i32[B], k; more than V acts as V.
+
+    Raises:
+      ValueError: the shapes do not fit.
     """
     return _chosen(values, count, "top_k")
 
@@ -27,8 +31,12 @@ def top_p(weights: jax.Array, share: jax.Array) -> jax.Array:
     selects among the heaviest weights, and sorts nothing.
 
     Args:
-      weights: f32[B, V], unnormalised probabilities, 0 or more.
+      weights: f[B, V], unnormalised probabilities, finite and 0 or more; in a row with
+        a NaN all numbers stay.
       share: f32[B], p.
+
+    Raises:
+      ValueError: the shapes do not fit.
     """
     return _chosen(weights, share, "top_p")
 
@@ -39,8 +47,9 @@ def _chosen(numbers: jax.Array, limit: jax.Array, name: str) -> jax.Array:
             f"{name}: expected shapes [B, V] and [B], got {numbers.shape} and "
             f"{limit.shape}"
         )
+    numbers = numbers.astype(jnp.float32)  # whose bits are compared; exact
     by_xla = getattr(xla, name)
-    if numbers.dtype != jnp.float32 or not cpu.available():
+    if not cpu.available():
         return by_xla(numbers, limit)
     native = getattr(cpu, name)
     return jax.lax.platform_dependent(numbers, limit, cpu=native, default=by_xla)

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstring>
 #include <functional>
 #include <limits>
 #include <vector>
@@ -21,13 +22,22 @@ void each_row(int64_t rows, const F& f) {
   native::Pool::get().run(uint32_t(rows), [&](int64_t row) { f(row); });
 }
 
+// Floats as whole numbers of the same order, and back: below -inf NaNs with a sign, above
+// inf those without. Comparing NaNs themselves would be no order to select by.
+inline int32_t turned(int32_t bits) { return bits < 0 ? bits ^ 0x7fffffff : bits; }
+
 float top_k_of(const float* x, int64_t size, int64_t count) {
   if (count <= 0 || size == 0) return kNone;
-  thread_local std::vector<float> kept;
-  kept.assign(x, x + size);
+  thread_local std::vector<int32_t> kept;
+  kept.resize(size);
+  std::memcpy(kept.data(), x, size * sizeof(float));
+  for (int32_t& bits : kept) bits = turned(bits);
   const auto at = kept.begin() + (std::min(count, size) - 1);
-  std::nth_element(kept.begin(), at, kept.end(), std::greater<float>());
-  return *at;
+  std::nth_element(kept.begin(), at, kept.end(), std::greater<int32_t>());
+  const int32_t bits = turned(*at);
+  float found;
+  std::memcpy(&found, &bits, sizeof found);
+  return found;
 }
 
 double sum_of(const float* x, int64_t size) {

@@ -12,12 +12,12 @@ def available() -> bool:
 
 
 def top_k(values: jax.Array, count: jax.Array) -> jax.Array:
-    """See ``api.top_k``."""
+    """See ``api.top_k``; values are f32."""
     return _call("top_k_f32", values, count.astype(jnp.int32))
 
 
 def top_p(weights: jax.Array, share: jax.Array) -> jax.Array:
-    """See ``api.top_p``."""
+    """See ``api.top_p``; weights are f32."""
     return _call("top_p_f32", weights, share.astype(jnp.float32))
 
 

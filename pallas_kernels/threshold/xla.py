@@ -5,7 +5,7 @@ import jax.numpy as jnp
 
 
 def top_k(values: jax.Array, count: jax.Array) -> jax.Array:
-    """See ``api.top_k``."""
+    """See ``api.top_k``; values are f32."""
     order = _ordered(values)
     wanted = jnp.minimum(count, values.shape[1])
     low = jnp.min(order, axis=1)
@@ -19,7 +19,7 @@ def top_k(values: jax.Array, count: jax.Array) -> jax.Array:
 
 
 def top_p(weights: jax.Array, share: jax.Array) -> jax.Array:
-    """See ``api.top_p``."""
+    """See ``api.top_p``; weights are f32."""
     order = _ordered(weights)
     allowed = share * jnp.sum(weights, axis=1)
     low = jnp.full(share.shape, -1, jnp.int32)

@@ -80,11 +80,51 @@ def test_rows_have_their_own_limits(module):
     assert form(module, "top_p")(numbers, share).tolist() == [5, 3, 0, 1]
 
 
-def test_the_op_chooses_a_form_for_the_device():
-    assert threshold.top_k(jnp.asarray(row([1, 4, 2])), jnp.asarray([2])).tolist() == [
-        2
-    ]
-    assert threshold.top_p(jnp.asarray(row([1, 1])), jnp.float32([0.1])).tolist() == [1]
+@BOTH
+@pytest.mark.parametrize("name", ["top_k", "top_p"])
+def test_a_row_is_the_same_among_any_number_of_rows(name, module):
+    numbers = np.random.default_rng(0).exponential(size=(9, 300)).astype(np.float32)
+    limits = {"top_k": np.arange(9, dtype=np.int32), "top_p": np.linspace(0, 1, 9)}
+    limit = limits[name].astype(np.int32 if name == "top_k" else np.float32)
+    whole = form(module, name)(numbers, limit)
+    for count in (1, 2, 5):
+        got = form(module, name)(numbers[:count], limit[:count])
+        np.testing.assert_array_equal(got, whole[:count])
+
+
+@BOTH
+def test_top_k_puts_nans_at_the_ends_by_their_sign(module):
+    """As numbers they have no order, and a selection needs one."""
+    numbers = np.tile(row([np.nan, 2, -np.nan, 3, np.inf, NONE]), (6, 1))
+    found = form(module, "top_k")(numbers, np.arange(1, 7, dtype=np.int32))
+    np.testing.assert_array_equal(found, [np.nan, np.inf, 3, 2, NONE, np.nan])
+
+
+@BOTH
+@pytest.mark.parametrize("at", [0, 1, 69])
+def test_top_k_among_many_nans(at, module):
+    numbers = np.random.default_rng(0).standard_normal((1, 70)).astype(np.float32)
+    numbers[0, ::2] = np.nan
+    wanted = [*[np.nan] * 35, *-np.sort(-numbers[0, 1::2])][at]
+    found = form(module, "top_k")(numbers, np.array([at + 1], np.int32))
+    np.testing.assert_array_equal(found, [wanted])
+
+
+@BOTH
+@pytest.mark.parametrize("share", [0.0, 0.5, 0.99])
+def test_top_p_of_a_row_that_is_no_law(share, module):
+    """Without any mass, and without a sum, all numbers stay."""
+    weights = np.array([[0, 0, 0], [0, np.nan, 2], [np.nan] * 3], np.float32)
+    found = form(module, "top_p")(weights, np.full((3,), share, np.float32))
+    np.testing.assert_array_equal(found, [0, 0, np.nan])
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+def test_the_op_chooses_a_form_for_the_device(dtype):
+    numbers = jnp.asarray([[1, 4, 2]], dtype)
+    found = threshold.top_k(numbers, jnp.asarray([2]))
+    assert (found.dtype, found.tolist()) == (jnp.float32, [2])
+    assert threshold.top_p(numbers, jnp.float32([0.6])).tolist() == [2]
 
 
 @pytest.mark.native
