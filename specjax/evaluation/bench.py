@@ -19,6 +19,7 @@ from specjax.drafters import equipped as equipped_lib
 from specjax.evaluation import margins, parts, prompts
 from specjax.evaluation import plan as plan_lib
 from specjax.evaluation import rows as rows_lib
+from specjax.verify.exact import exact
 
 BASELINE = "none"
 Row = rows_lib.Row
@@ -70,7 +71,8 @@ def run(
       drafters: by label; "none" must be among them, ratios and identity refer to it.
       questions: the prompts.
       plan: settings.
-      verifier: the rule, ``exact()`` by default.
+      verifier: the rule, ``exact()`` by default. Under one that keeps the law only,
+        outputs differ by right: margins are not taken.
       verifier_name: for the rows.
       out: file that rows are added to as prompts are done; one that a run with the
         same settings left is continued.
@@ -86,6 +88,7 @@ def run(
     """
     plan = plan_lib.Plan() if plan is None else plan
     plan.validate(lm)
+    verifier = exact() if verifier is None else verifier
     if BASELINE not in drafters:
         raise ValueError(f"drafters must hold {BASELINE!r}, got {list(drafters)}")
     settings = plan_lib.settings(lm, plan, questions, list(drafters), verifier_name)
@@ -120,7 +123,7 @@ def run(
     memories = {label: memory_lib.Memory() if plan.keep else None for label in engines}
     for index, group in enumerate(groups):
         answers = _measure(engines, plan, group, index, memories)
-        new = _rows(lm, plan, group, answers, expected)
+        new = _rows(lm, plan, group, answers, expected, verifier.same_tokens)
         new = [{**row, **own[row["drafter"]], "settings": settings} for row in new]
         if out is not None:
             rows_lib.append(out, new)
@@ -179,7 +182,7 @@ def _answer(engine, plan, group, memory) -> list[list[_Answer]]:
     return [answers]
 
 
-def _rows(lm, plan, group, answers, expected) -> list[Row]:
+def _rows(lm, plan, group, answers, expected, same_tokens) -> list[Row]:
     rows = []
     for at, question in enumerate(group):
         turns = len(question.turns) if plan.turns == plan_lib.ALL else 1
@@ -194,7 +197,7 @@ def _rows(lm, plan, group, answers, expected) -> list[Row]:
                     "turn": turn,
                     **_medians([run.result for run in runs], len(group)),
                     "drafter": label,
-                    **_difference(lm, plan, plain.prompt, runs[0], wanted),
+                    **_difference(lm, plan, plain.prompt, runs[0], wanted, same_tokens),
                 }
                 rows.append(row)
     return rows
@@ -216,14 +219,17 @@ def _medians(results: Sequence[result_lib.Result], batch: int) -> dict[str, Any]
     }
 
 
-def _difference(lm, plan, prompt, answer: _Answer, wanted) -> dict[str, Any]:
+def _difference(
+    lm, plan, prompt, answer: _Answer, wanted, same_tokens
+) -> dict[str, Any]:
     """Whether an output is the wanted one, and where and how narrowly it is not."""
     tokens = answer.result.tokens
     at = margins.first_difference(tokens, wanted)
     margin = None
     # In a later turn the prompts themselves may differ already.
     if (
-        at is not None
+        same_tokens
+        and at is not None
         and at < min(len(tokens), len(wanted))
         and answer.prompt == prompt
     ):

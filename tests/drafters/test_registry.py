@@ -73,6 +73,17 @@ def test_rules_that_need_laws_refuse_a_drafter_without(lm):
         Engine(lm, drafters.prompt_lookup(), verifier=verify.rejection())
 
 
+def test_a_draft_model_that_hands_on_its_laws_under_a_rule_that_needs_them(lm):
+    """The target as its own draft model: by its laws every draft is kept."""
+    made = drafters.make("draft_model:layers=2:max_draft=3:laws=true", lm)
+    engine = Engine(lm, made, verifier=verify.rejection())
+    options = {"max_new_tokens": 17, "ignore_eos": True}
+    drawn = engine.generate("the ban", temperature=1.0, **options)
+    assert drawn.tokens_per_target_call == 4
+    greedy = engine.generate("the ban", **options)
+    assert greedy.tokens == Engine(lm).generate("the ban", **options).tokens
+
+
 def test_a_wrong_number_of_children(lm):
     with pytest.raises(ValueError, match="children lists 3 drafters"):
         drafters.make("with_suffixes", lm, {"children": ["none", "none", "none"]})

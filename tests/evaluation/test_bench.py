@@ -5,6 +5,7 @@ import dataclasses
 import pytest
 
 import specjax
+from specjax import verify
 from specjax.checkpoints import ChatTemplate
 from specjax.evaluation import bench, plan, prompts
 from specjax.evaluation import rows as rows_lib
@@ -73,6 +74,19 @@ def test_an_interrupted_run_goes_on(lm, singly, tmp_path):
     assert rows_lib.read(cut) == after
     assert (after[1]["identical"], after[1]["first_difference"]) == (False, 3)
     assert after[1]["margin_at_difference"] > 0
+
+
+def test_no_margins_where_tokens_differ_by_right(lm):
+    """Under a rule that keeps the law only a difference is no near tie."""
+    drafters = {
+        "none": specjax.drafters.none(),
+        "x": specjax.drafters.make("draft_model:layers=1:laws=true", lm),
+    }
+    asked = plan.Plan(sampling={**SAMPLING, "temperature": 1.0})
+    rule = verify.rejection()
+    rows = bench.run(lm, drafters, QUESTIONS, asked, verifier=rule)
+    assert not all(row["identical"] for row in rows)
+    assert all(row["margin_at_difference"] is None for row in rows)
 
 
 def test_none_must_be_there(lm):
