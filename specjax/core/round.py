@@ -31,6 +31,7 @@ from specjax.core import stats as stats_lib
 from specjax.core import tree as tree_lib
 
 RUNNING, STOPPED, OUT_OF_LENGTH = 0, 1, 2
+_TOP_SLOTS = 16  # slots whose logits are held at once, to find the best ids
 
 
 @jax.tree_util.register_dataclass
@@ -259,9 +260,6 @@ def _complete(outcome, scored, top_ids, length, state, tree) -> outcome_lib.Outc
     at = outcome.path_slot[:, :, None]
     features = jnp.take_along_axis(scored.features, at, axis=1)
     return dataclasses.replace(outcome, features=features)
-
-
-_TOP_SLOTS = 16  # slots whose logits are held at once
 
 
 def _top_ids(head, hidden: jax.Array, count: int) -> jax.Array:

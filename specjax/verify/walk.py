@@ -2,8 +2,9 @@
 
 From the end of the trunk: alive nodes of a depth share one context, so one row
 of logits serves them; the rule draws a token there and says which children live
-on. Logits, processors and noise are computed for this path only, never for the
-whole tree, and in the same order and shape as plain decoding computes them.
+on. Processors and noise are computed for this path only, never for the whole tree,
+and in the same order and shape as plain decoding computes them; so are logits, but for
+a few more where these come at hardly any cost (`reading.logits_at`).
 """
 
 from collections.abc import Callable
