@@ -17,9 +17,9 @@ def linear(x: jax.Array, weight: jax.Array | formats.Packed) -> jax.Array:
     them.
 
     Interleaved weights are multiplied by the processor's matrix unit, in whole numbers:
-    of every 32 inputs in turn, x is rounded to multiples of 2^-23 of the greatest of
-    them (to 24 bits with the sign), and to zeros where that is below 1e-30. All else is
-    float32.
+    of every 32 inputs in turn, x is rounded to multiples of about 2^-23 of the greatest
+    of them (to 24 bits with the sign), and to zeros where that is below 1e-30. All else
+    is float32.
 
     Args:
       x: f[..., K].

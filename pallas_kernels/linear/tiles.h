@@ -2,8 +2,8 @@
 // for weights in blocks of 32 small whole numbers.
 //
 // A row is cut into blocks as the weights are; each of its numbers becomes a whole
-// number of steps of the block's own size, 2^-23 of its greatest, in three digits of
-// eight bits. Whole numbers are added up without loss, in any order: so one row may be
+// number of steps of the block's own size, about 2^-23 of its greatest, in three digits
+// of eight bits. Whole numbers are added up without loss, in any order: so one row may be
 // multiplied by vector instructions and sixteen by the unit, and no bit of a result
 // depends on which. Only the sums of a block are floats, added block after block.
 #pragma once
@@ -17,7 +17,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <limits>
@@ -27,7 +26,7 @@ namespace tiles {
 
 constexpr int kOut = 16;     // outputs multiplied at once: one to a lane
 constexpr int kRows = 16;    // rows multiplied at once, at most
-constexpr int kFew = 2;      // rows up to which vector instructions are faster
+constexpr int kByVectors = 2;  // rows up to which vector instructions are faster
 constexpr int kBlock = 32;   // weights of a block
 constexpr int kWords = 8;    // four weights each
 constexpr int kDigits = 3;   // of a row's number
@@ -44,9 +43,9 @@ inline bool available() {
 
 // Makes what was written to memory visible to the unit's instructions, which a compiler
 // may not know to read it.
-inline void written() { asm volatile("" : : : "memory"); }
+inline void compiler_barrier() { asm volatile("" : : : "memory"); }
 
-// Aligned memory that a thread keeps.
+// Memory at the start of a cache line that a thread keeps.
 template <class T>
 class Scratch {
  public:
@@ -57,16 +56,16 @@ class Scratch {
   }
 
  private:
-  static constexpr int64_t kAlign = 64 / sizeof(T);
+  static constexpr int64_t kAlign = (63 + sizeof(T)) / sizeof(T);  // 64 bytes or more
   std::vector<T> kept_;
 };
 
 // What a block of a row has beside its digits.
 struct Fact {
-  float step;     // that digits count
-  float sum;      // of the row's numbers
-  int32_t zeros;  // what weights' zero adds to the products of the upper two digits
-  int32_t zero;   // and of the last one
+  float step;           // that digits count
+  float sum;            // of the row's numbers
+  int32_t upper_zeros;  // what weights' zeros add to the products of the upper digits
+  int32_t last_zeros;   // and of the last one
 };
 
 // Rows in digits: [group of rows, block, row of the group, digit, 32].
@@ -181,8 +180,8 @@ struct Sum {
     __m512i upper = _mm512_add_epi32(_mm512_slli_epi32(digit[0], 8), digit[1]);
     __m512i last = digit[2];
     if constexpr (Format::kZero != 0) {
-      upper = _mm512_sub_epi32(upper, _mm512_set1_epi32(fact.zeros));
-      last = _mm512_sub_epi32(last, _mm512_set1_epi32(fact.zero));
+      upper = _mm512_sub_epi32(upper, _mm512_set1_epi32(fact.upper_zeros));
+      last = _mm512_sub_epi32(last, _mm512_set1_epi32(fact.last_zeros));
     }
     const __m512 steps = _mm512_fmadd_ps(_mm512_cvtepi32_ps(upper), _mm512_set1_ps(256),
                                          _mm512_cvtepi32_ps(last));
@@ -199,7 +198,7 @@ struct Sum {
 
 // 16 outputs of kN rows, by vector instructions.
 template <class Format, int kN>
-void few(const uint8_t* at, const Rows& x, float* y, int64_t y_stride) {
+void by_vectors(const uint8_t* at, const Rows& x, float* y, int64_t y_stride) {
   Sum<Format> sums[kN];
   const int8_t* digits = x.digits;
   for (int64_t b = 0; b < x.blocks; ++b, at += Format::kBytes) {
@@ -238,7 +237,7 @@ inline void configure(int rows) {
     config[48 + tile] =
         uint8_t(weights ? kWords : left && (tile == 3 || tile == 5) ? left : 16);
   }
-  written();
+  compiler_barrier();
   _tile_loadconfig(config);
 }
 
@@ -252,7 +251,7 @@ inline void configure(int rows) {
 // Products of a block: to[row of digits, 16 outputs].
 template <int kWhole, bool kLeft>
 inline void multiply(const int8_t* from, const uint8_t* decoded, int32_t* to) {
-  written();
+  compiler_barrier();
   _tile_loadd(6, decoded, 64);
   if constexpr (kWhole > 0) {
     SPECJAX_MULTIPLY(0, 4, 6, 0);
@@ -309,7 +308,7 @@ void group_of(const uint8_t* at, const Rows& x, int64_t first, Sum<Format>* sums
 
 // 16 outputs of every row, by the unit.
 template <class Format>
-void many(const uint8_t* at, const Rows& x, float* y, int64_t y_stride) {
+void by_tiles(const uint8_t* at, const Rows& x, float* y, int64_t y_stride) {
   static thread_local Scratch<Sum<Format>> kept;
   Sum<Format>* const sums = kept.take(x.count);
   std::fill(sums, sums + x.count, Sum<Format>());
@@ -331,12 +330,14 @@ void many(const uint8_t* at, const Rows& x, float* y, int64_t y_stride) {
 template <class Format>
 void outputs(const uint8_t* weights, const Rows& x, float* y, int64_t y_stride,
              int64_t begin, int64_t end) {
-  auto* const multiplied =
-      x.count == 1 ? few<Format, 1> : x.count == kFew ? few<Format, kFew> : many<Format>;
-  if (x.count > kFew) configure(x.group(0));
+  static_assert(kByVectors == 2);  // each number of rows up to it is listed here
+  auto* const multiplied = x.count == 1   ? by_vectors<Format, 1>
+                           : x.count == 2 ? by_vectors<Format, 2>
+                                          : by_tiles<Format>;
+  if (x.count > kByVectors) configure(x.group(0));
   for (int64_t o = begin; o < end; o += kOut)
     multiplied(weights + o / kOut * x.blocks * Format::kBytes, x, y + o, y_stride);
-  if (x.count > kFew) _tile_release();
+  if (x.count > kByVectors) _tile_release();
 }
 
 }  // namespace tiles

@@ -4,7 +4,6 @@
 // that a result depends on the order written here and on nothing else.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 #include <cstring>
 
@@ -169,7 +168,8 @@ inline void products(const float* const* w, const float* x, int64_t length, floa
     std::memcpy(y + n * stride, total + n * kOut, kOut * sizeof(float));
 }
 
-// exp(x) for x <= 0, plain enough for the compiler to vectorise a loop of it.
+// exp(x) for x <= 0, plain enough for the compiler to vectorise a loop of it. From -87
+// down it is exp(-87), 1.6e-38: whoever takes -inf for nothing must put the 0 there.
 inline float exp_of(float x) {
   x = x < -87.0f ? -87.0f : x;
   const float shifted = x * 1.44269504f + 12582912.0f;  // rounds to a whole number
