@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <cstring>
 #include <limits>
+#include <type_traits>
 #include <vector>
 
 #include "parallel.h"
@@ -241,16 +242,43 @@ int64_t num_parts(const Inputs& in, int64_t b) {
   return (in.is.nodes + kBlock - 1) / kBlock + blocks - first_block(in, b);
 }
 
-void run(const Inputs& in, float* out) {
-  const Shape& is = in.is;
+// Tiles of all queries, in the order of batch rows and groups.
+std::vector<Tile> tiles_of(const Shape& is) {
   std::vector<Tile> tiles;
   const int64_t queries = is.heads * is.nodes;
   for (int64_t b = 0; b < is.rows; ++b)
     for (int64_t g = 0; g < is.groups; ++g)
       for (int64_t i = 0; i < queries; i += kQueries)
         tiles.push_back({b, g, i, std::min(queries, i + kQueries)});
+  return tiles;
+}
 
-  // Each (tile, part) in a slot of its own.
+// Adds part `more` to `sum`, for all queries of a tile.
+void merge_all(const Shape& is, const Tile& tile, float* sum, const float* more) {
+  for (int64_t i = 0; i < (tile.end - tile.begin) * stride_of(is); i += stride_of(is))
+    merge(is, sum + i, more + i);
+}
+
+// A task for each tile: its parts one after another. `slot` holds a part of a tile.
+void run_tiles(const Inputs& in, const std::vector<Tile>& tiles, int64_t slot,
+               float* out) {
+  native::Pool::get().run(uint32_t(tiles.size()), [&](int64_t t) {
+    thread_local std::vector<float> held;
+    held.resize(2 * slot);
+    float *const sums = held.data(), *const more = sums + slot;
+    const Tile& tile = tiles[t];
+    part_at(in, tile, 0, sums);
+    for (int64_t p = 1; p < num_parts(in, tile.b); ++p) {
+      part_at(in, tile, p, more);
+      merge_all(in.is, tile, sums, more);
+    }
+    finish(in, tile, sums, out);
+  });
+}
+
+// A task for each part of each tile, in a slot of its own; they are merged after.
+void run_parts(const Inputs& in, const std::vector<Tile>& tiles, int64_t slot,
+               float* out) {
   struct Task {
     int64_t tile, part, keys, slot;
   };
@@ -258,44 +286,30 @@ void run(const Inputs& in, float* out) {
   for (int64_t t = 0; t < int64_t(tiles.size()); ++t)
     for (int64_t p = 0; p < num_parts(in, tiles[t].b); ++p)
       tasks.push_back({t, p, keys_of(in, tiles[t].b, p).count, int64_t(tasks.size())});
-  const int64_t slot = std::min(queries, kQueries) * stride_of(is);
-  native::Pool& pool = native::Pool::get();
-  if (int64_t(tiles.size()) >= 4 * pool.size()) {
-    pool.run(tiles.size(), [&](int64_t t) {
-      thread_local std::vector<float> held;
-      held.resize(2 * slot);
-      float *sums = held.data(), *more = sums + slot;
-      const Tile& tile = tiles[t];
-      part_at(in, tile, 0, sums);
-      for (int64_t p = 1; p < num_parts(in, tile.b); ++p) {
-        part_at(in, tile, p, more);
-        for (int64_t i = 0; i < tile.end - tile.begin; ++i)
-          merge(is, sums + i * stride_of(is), more + i * stride_of(is));
-      }
-      finish(in, tile, sums, out);
-    });
-    return;
-  }
-  thread_local std::vector<float> parts;
-  parts.resize(tasks.size() * slot);
-  float* const held = parts.data();
+  thread_local std::vector<float> kept;
+  kept.resize(tasks.size() * slot);
+  float* const parts = kept.data();
   // The last is taken first: the longest, so that threads end at much the same time.
   std::sort(tasks.begin(), tasks.end(),
             [](const Task& a, const Task& b) { return a.keys < b.keys; });
-  pool.run(tasks.size(), [&](int64_t i) {
+  native::Pool::get().run(uint32_t(tasks.size()), [&](int64_t i) {
     const Task& task = tasks[i];
-    part_at(in, tiles[task.tile], task.part, held + task.slot * slot);
+    part_at(in, tiles[task.tile], task.part, parts + task.slot * slot);
   });
-  int64_t first = 0;
+  float* sums = parts;
   for (const Tile& tile : tiles) {
     const int64_t count = num_parts(in, tile.b);
-    float* sums = held + first * slot;
-    for (int64_t p = 1; p < count; ++p)
-      for (int64_t i = 0; i < tile.end - tile.begin; ++i)
-        merge(is, sums + i * stride_of(is), sums + p * slot + i * stride_of(is));
+    for (int64_t p = 1; p < count; ++p) merge_all(in.is, tile, sums, sums + p * slot);
     finish(in, tile, sums, out);
-    first += count;
+    sums += count * slot;
   }
+}
+
+void run(const Inputs& in, float* out) {
+  const std::vector<Tile> tiles = tiles_of(in.is);
+  const int64_t queries = std::min(in.is.heads * in.is.nodes, kQueries);
+  const bool enough = int64_t(tiles.size()) >= 4 * native::Pool::get().size();
+  (enough ? run_tiles : run_parts)(in, tiles, queries * stride_of(in.is), out);
 }
 
 ffi::Error tree_attention(ffi::Buffer<ffi::F32> q, ffi::Buffer<ffi::F32> k,
