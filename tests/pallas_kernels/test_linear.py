@@ -1,6 +1,7 @@
 """linear: native code and jnp against the NumPy reference, and GGUF's own decoder."""
 
 import functools
+from concurrent import futures
 
 import gguf
 import hypothesis
@@ -77,9 +78,9 @@ def tolerance(x, weight):
 def unit_tolerance(x, weight):
     """Of the matrix unit, for each row and output f64[N, M].
 
-    Each number of a block of 32 is off by up to 1.5 steps of 2^-23 of the block's
-    greatest (half of one by rounding, up to one by how a step is computed), or is
-    taken for zero where that is 1e-30 or less. Blocks are added in float32.
+    Each number of a block of 32 is off by up to 1.5 steps, each about 2^-23 of the
+    block's greatest (half of one by rounding, up to one by how a step is computed), or
+    is taken for zero where that is 1e-30 or less. Blocks are added in float32.
     """
     least = 0.0
     if weight.kind == "q4_1":  # Products with scales and with these are summed apart.
@@ -232,8 +233,6 @@ def test_tiny_numbers_are_the_same_among_any_number_of_rows(kind, lanes):
 @pytest.mark.native
 def test_calls_from_several_threads_do_not_mix():
     """A second caller at the same time does its work alone."""
-    from concurrent import futures
-
     weight, x = packed("q4_1", 160, 611), rows_of(64, 160)
     call = jax.jit(cpu.linear)
     wanted = np.asarray(call(x, weight))
