@@ -1,9 +1,8 @@
 """Logit processors, carried down the emitted path.
 
-``apply(state, logits)`` gives the logits that a token is drawn from;
-``advance(state, token)`` notes the token that was emitted. Plain decoding and
-the walk down a tree call the same two functions in the same order, so any
-processor is exact under speculation.
+``apply`` gives the logits that a token is drawn from; ``advance`` notes the token
+that was emitted. Plain decoding and the walk down a tree call these two in the same
+order, so any processor is exact under speculation.
 
 Order (that of transformers): penalties, grammar, biases and bans, min_new_tokens,
 then temperature, top-k, top-p, min-p. Masks come of thresholds, never of a sort of the
@@ -55,6 +54,9 @@ def start(
       history: the prompts.
       sampling: parameters of the rows.
       vocab_size: V, static.
+
+    Returns:
+      The state of B rows, nothing emitted.
     """
     rows, slots = history.tokens.shape
     slot = jnp.arange(slots, dtype=jnp.int32)[None, :]
@@ -83,6 +85,9 @@ def advance(
       sampling: parameters of the rows.
       token: i32[B].
       emitted: bool[B], rows that emit; others stay as they are.
+
+    Returns:
+      The state after it.
     """
     one = emitted.astype(jnp.int32)
     counts = jax.vmap(lambda row, at, n: row.at[at].add(n))(

@@ -33,15 +33,18 @@ _TOP = 8
 
 @dataclasses.dataclass(frozen=True)
 class Costs:
-    """Milliseconds of a round by its width.
+    """What a round of each width costs.
 
     Attributes:
       widths: ascending from 1.
-      forward: of scoring that many tokens and drawing one greedily.
-      top_ids: more for the best ids after each of them.
-      draw: more for each further token, from that of depth ``ahead`` on.
+      forward: in ms, of scoring that many tokens and drawing one greedily.
+      top_ids: in ms, what the best ids after each of them add.
+      draw: in ms, what each further token adds, from that of depth ``ahead`` on.
       ahead: tokens whose rows of the head are computed at once where anything is
         drafted; ``forward`` holds them.
+
+    Raises:
+      ValueError: a field has not one number a width, or one that can't be a time.
     """
 
     widths: tuple[int, ...]
@@ -78,6 +81,9 @@ class Costs:
         Args:
           gain: how much dearer the next width must be for this one to stay.
           sure: chance of each draft of that chain.
+
+        Returns:
+          The same costs at fewer widths, 1 among them.
         """
         rates = [self._rate(at, sure) for at in range(len(self.widths))]
         last = rates.index(max(rates))
@@ -138,6 +144,9 @@ def measure(
       params: its weights.
       widths: ascending from 1.
       mesh: that the params lie on; a batch row is timed for each of its data parts.
+
+    Returns:
+      Their costs, the least of a few tries.
     """
     with axes.on(mesh):
         return _measure(model, params, widths)
@@ -154,7 +163,9 @@ def _measure(model, params, widths) -> Costs:
     programs += [_idle_program(model, layers)]
     *times, idle = _least_ms(programs)
     times, (low, high, *draws) = times[: len(widths)], times[len(widths) :]
-    # Of the calls, one a layer, a round makes none.
+    # A round is one call, not one a layer, so what idle calls take is none of its cost.
+    # They are timed apart, and can seem to take all of it where layers are tiny: a
+    # tenth is left in any case, for no width is free.
     forward = [scale * max(ms - idle, 0.1 * ms) for ms in times]
     # Rows of one product: what lies between is linear enough to save the compiling.
     top_ids = np.interp(widths, ends, (low, high)).tolist()

@@ -3,6 +3,8 @@
 import dataclasses
 import json
 
+import jax
+import jax.numpy as jnp
 import pytest
 
 from specjax.models import costs
@@ -74,9 +76,6 @@ def test_measured_widths(scanned):
     lm = tiny_model.language_model()
     params = lm.params
     if scanned:
-        import jax
-        import jax.numpy as jnp
-
         stacked = jax.tree.map(lambda *x: jnp.stack(x), *params["layers"])
         params = {**params, "layers": stacked}
     table = costs.measure(lm.model, params, (1, 3))

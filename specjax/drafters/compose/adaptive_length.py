@@ -65,10 +65,11 @@ def adaptive_length(
       kept_free: depth, below where the child began, of the drafts whose rows of the
         head ``costs`` hold already.
 
-    Raises:
-      ValueError: the ladder does not ascend from 1, or the costs don't fit it.
-
     Params: {"child": params of the child, "cost": f32[W], "kept_cost": f32[]}.
+
+    Raises:
+      ValueError: the ladder does not ascend from 1, the costs don't fit it, or
+        ``kept_cost`` or ``kept_free`` is negative.
 
     Source: our own. SuffixDecoding lengthens drafts with the match and EAGLE-2 ranks
     nodes by the product of confidences; that the choice is made by the measured cost
