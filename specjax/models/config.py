@@ -71,6 +71,9 @@ class ModelConfig:
       query_scale: factor on attention scores, None for 1 / sqrt(D).
       attention_cap: soft cap on attention scores, 0 for none.
       final_cap: soft cap on logits, 0 for none.
+
+    Raises:
+      ValueError: a field is out of range, or some do not fit each other.
     """
 
     family: str
@@ -106,22 +109,22 @@ class ModelConfig:
                 raise ValueError(f"config: {name} must be 1 to {most}, got {value!r}")
         if self.num_heads % self.num_kv_heads:
             raise ValueError(
-                f"num_heads must be a multiple of num_kv_heads, got "
+                f"config: num_heads must be a multiple of num_kv_heads, got "
                 f"{self.num_heads} and {self.num_kv_heads}"
             )
         if self.windows and len(self.windows) != self.num_layers:
             raise ValueError(
-                f"windows must have one entry a layer ({self.num_layers}), got "
+                f"config: windows must have one entry a layer ({self.num_layers}), got "
                 f"{len(self.windows)}"
             )
         if self.activation not in ("silu", "gelu_tanh"):
             raise ValueError(
-                f"activation must be silu or gelu_tanh, got {self.activation}"
+                f"config: activation must be silu or gelu_tanh, got {self.activation!r}"
             )
         if self.rope_scaling.kind not in ROPE_KINDS:
             raise ValueError(
-                f"rope_scaling must be of a kind of {', '.join(ROPE_KINDS)}, got "
-                f"{self.rope_scaling.kind!r}"
+                "config: rope_scaling must be of a kind of "
+                f"{', '.join(ROPE_KINDS)}, got {self.rope_scaling.kind!r}"
             )
 
     @property
