@@ -27,8 +27,8 @@ class Result:
       accepted_per_depth: rounds with at least d + 1 accepted, for each d.
       accepted_per_source, drafted_per_source: nodes by drafter.
       rounds_per_width: rounds at each width of the ladder.
-      prefill_seconds: until the first token; decode_seconds: from it on. Rows of a
-        batch share both.
+      prefill_seconds: until the first token; rows of a batch share it.
+      decode_seconds: from the first token on; rows of a batch share it.
       tokens_per_second: (new_tokens - 1) / decode_seconds, 0 without decoding.
       compile_seconds: spent compiling in this call.
       programs: programs compiled by the engine so far.

@@ -31,7 +31,10 @@ class Equipped(NamedTuple):
     note: str = ""
 
 
-def equip(drafter: "contracts.Drafter | Equipped") -> Equipped:
+AnyDrafter = contracts.Drafter | Equipped
+
+
+def equip(drafter: AnyDrafter) -> Equipped:
     """Wraps a drafter without weights; passes an equipped one through.
 
     Raises:
@@ -48,12 +51,7 @@ def equip(drafter: "contracts.Drafter | Equipped") -> Equipped:
     )
 
 
-AnyDrafter = contracts.Drafter | Equipped
-
-
-def combinator(
-    combine: Callable[..., contracts.Drafter],
-) -> Callable[..., Any]:
+def combinator(combine: Callable[..., contracts.Drafter]) -> Callable[..., Any]:
     """Lets a function of drafters take equipped ones as well.
 
     ``combine(*drafters, **options)`` is pure and knows drafters only. What this

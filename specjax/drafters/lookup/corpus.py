@@ -71,9 +71,6 @@ def corpus_drafter(
     A node's confidence is its share of its parent's occurrences. The corpus is never
     written to.
 
-    Params: {"text": i32[M], documents parted by ``suffix_array.SEPARATOR``, "order":
-    i32[M], its suffix array}.
-
     Args:
       max_suffix: longest suffix of the text that is looked up.
       min_suffix: shortest one that drafts at all.
@@ -81,6 +78,9 @@ def corpus_drafter(
       max_draft: most tokens of a continuation; it ends where a document does.
       max_nodes: most nodes; of equally heavy ones the shorter go first, then those
         with the lower ids.
+
+    Params: {"text": i32[M], documents parted by ``suffix_array.SEPARATOR``, "order":
+    i32[M], its suffix array}.
 
     Raises:
       ValueError: an option is out of range.

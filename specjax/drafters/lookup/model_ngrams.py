@@ -67,15 +67,15 @@ def model_ngrams_drafter(
     count of all n-grams of that token: a lower bound there, because phrases beyond
     those that are kept count for the whole only. The table is never written to.
 
-    Params: {"phrase": i32[V, G, W], most frequent first, -1 where there is none,
-    "count": i32[V, G], "total": i32[V]}, with G >= ``max_phrases`` and
-    W >= ``ngram`` - 1.
-
     Args:
       ngram: tokens of an n-gram, its key included.
       max_phrases: phrases drafted.
       compat: the least frequent phrases first, as the reference reads them; with
         fewer phrases than the table has, these are then all that is drafted.
+
+    Params: {"phrase": i32[V, G, W], most frequent first, -1 where there is none,
+    "count": i32[V, G], "total": i32[V]}, with G >= ``max_phrases`` and
+    W >= ``ngram`` - 1.
 
     Raises:
       ValueError: an option is out of range.
@@ -88,7 +88,8 @@ def model_ngrams_drafter(
     nodes = max_phrases * width
 
     def propose(params, view, tree):
-        phrase, count, total = (params["drafter"][k] for k in _NAMES)
+        own = params["drafter"]
+        phrase, count, total = own["phrase"], own["count"], own["total"]
         anchor = tree_lib.spine_end(tree)
         at = anchor[:, None]
         last = jnp.take_along_axis(tree.token, at, axis=1)[:, 0]
@@ -112,9 +113,6 @@ def model_ngrams_drafter(
         bounds=contracts.Bounds(nodes=nodes, depth=width, branching=max_phrases),
         sources=(contracts.Source("model_ngrams", nodes),),
     )
-
-
-_NAMES = ("phrase", "count", "total")
 
 
 def _order(count: jax.Array, compat: bool) -> jax.Array:

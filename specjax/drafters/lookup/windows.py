@@ -34,8 +34,17 @@ def new_windows(
     return windows, whole
 
 
-def last_tokens(view_tokens: jax.Array, length: jax.Array, count: int) -> jax.Array:
-    """The last ``count`` (static) tokens i32[B, count] of rows, -1 before the first."""
+def last_tokens(tokens: jax.Array, length: jax.Array, count: int) -> jax.Array:
+    """The last tokens of rows.
+
+    Args:
+      tokens: i32[B, S].
+      length: i32[B], how many of them there are.
+      count: static.
+
+    Returns:
+      i32[B, count], -1 before the first.
+    """
     at = length[:, None] - count + jnp.arange(count, dtype=jnp.int32)[None]
-    tokens = jnp.take_along_axis(view_tokens, jnp.maximum(at, 0), axis=1)
-    return jnp.where(at >= 0, tokens, -1)
+    last = jnp.take_along_axis(tokens, jnp.maximum(at, 0), axis=1)
+    return jnp.where(at >= 0, last, -1)
