@@ -66,20 +66,24 @@ def mbpp(rows: list[Row]) -> list[Row]:
 
 
 def prompt_row(question_id: int, category: str, text: str) -> Row:
+    """A row of one turn."""
     return {"question_id": question_id, "category": category, "turns": [text]}
 
 
 def read(path: pathlib.Path) -> list[Row]:
+    """Rows of a file of JSON lines."""
     lines = path.read_text(encoding="utf-8").split("\n")
     return [json.loads(line) for line in lines if line]
 
 
 def write(path: pathlib.Path, rows: Iterable[Row]) -> None:
+    """Writes a file of JSON lines."""
     lines = [json.dumps(row, ensure_ascii=False) + "\n" for row in rows]
     path.write_text("".join(lines), encoding="utf-8", newline="\n")
 
 
 def main() -> None:
+    """Reads the sources of a folder and writes the files beside this one."""
     if len(sys.argv) != 2:
         raise SystemExit("usage: python benchmarks/data/prepare.py FOLDER")
     source, here = pathlib.Path(sys.argv[1]), pathlib.Path(__file__).parent

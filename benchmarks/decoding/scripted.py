@@ -4,6 +4,7 @@ import jax.numpy as jnp
 
 from specjax.core import contracts
 from specjax.core import tree as tree_lib
+from specjax.drafters.stateless import stateless
 
 
 def scripted(*, count: int, token: int = 0) -> contracts.Drafter:
@@ -14,31 +15,19 @@ def scripted(*, count: int, token: int = 0) -> contracts.Drafter:
       token: the id.
     """
 
-    def init(params, rows, capacity):
-        del params, rows, capacity
-        return ()
-
-    def propose(params, state, view, tree):
+    def propose(params, view, tree):
         del params, view
         rows = tree.num_nodes.shape[0]
-        tree = tree_lib.append_chain(
+        return tree_lib.append_chain(
             tree,
             token=jnp.full((rows, count), token, jnp.int32),
             count=jnp.full((rows,), count, jnp.int32),
             confidence=jnp.ones((rows, count), jnp.float32),
             anchor=tree_lib.spine_end(tree),
         )
-        return tree, state
 
-    def observe(params, state, view, tree, outcome):
-        del params, view, tree, outcome
-        return state
-
-    return contracts.Drafter(
-        init=init,
-        propose=propose,
-        observe=observe,
+    return stateless(
+        propose,
         bounds=contracts.Bounds(nodes=count, depth=count, branching=1),
-        needs=contracts.Needs(),
         sources=(contracts.Source("scripted", count),),
     )

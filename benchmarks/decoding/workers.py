@@ -8,6 +8,7 @@ rest. The request {"quit": true} is answered with ``peak_bytes`` and ``versions`
 
 import json
 import subprocess
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -66,7 +67,6 @@ def serve(
 def peak_bytes() -> int:
     """Most memory that this process has held."""
     import resource  # Unix only
-    import sys
 
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else 1024 * peak
