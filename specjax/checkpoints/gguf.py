@@ -1,15 +1,13 @@
-"""Reads GGUF files.
+"""Reads GGUF files: their tensors, as they are stored or decoded.
 
-The header is read here, with every length checked against the file: the `gguf`
-package reads past the end of a truncated file without noticing and takes seconds for
-a vocabulary. Quantised blocks are decoded by that package.
+Quantised blocks are decoded by the `gguf` package; headers are read by
+`gguf_header.py`.
 """
 
 import dataclasses
 import functools
 import math
 import pathlib
-import struct
 from typing import Any
 
 import gguf
@@ -17,28 +15,13 @@ import ml_dtypes
 import numpy as np
 
 from pallas_kernels import linear
+from specjax.checkpoints import gguf_header
 
-_MAGIC = b"GGUF"
-_VERSIONS = (2, 3)
 _ALIGNMENT = 32
-_MAX_DIMENSIONS = 4
 _ROWS = 1024  # decoded at once: the package needs as much memory again
 # A float16 scale, and 32 whole numbers of at most 8 bits: the same numbers as in Q8_0.
 _WHOLE = ("Q5_0", "IQ4_NL")
 _NUMBERS = {"f32": np.float32, "f16": np.float16, "bf16": ml_dtypes.bfloat16}
-_SCALARS: dict[int, str] = {
-    gguf.GGUFValueType.UINT8: "<u1",
-    gguf.GGUFValueType.INT8: "<i1",
-    gguf.GGUFValueType.UINT16: "<u2",
-    gguf.GGUFValueType.INT16: "<i2",
-    gguf.GGUFValueType.UINT32: "<u4",
-    gguf.GGUFValueType.INT32: "<i4",
-    gguf.GGUFValueType.FLOAT32: "<f4",
-    gguf.GGUFValueType.BOOL: "?",
-    gguf.GGUFValueType.UINT64: "<u8",
-    gguf.GGUFValueType.INT64: "<i8",
-    gguf.GGUFValueType.FLOAT64: "<f8",
-}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -134,55 +117,23 @@ def open_gguf(path: str | pathlib.Path) -> GgufFile:
       ValueError: the file is missing, truncated or not well-formed.
     """
     path = pathlib.Path(path)
-    if not path.is_file():
-        raise ValueError(f"{path}: expected a GGUF file, found no such file")
-    size = path.stat().st_size
-    if size < len(_MAGIC):
-        raise ValueError(f"{path}: {size} bytes are too short for a GGUF file")
-    try:
-        data = np.memmap(path, mode="r")
-    except OSError as error:
-        raise ValueError(f"{path}: can't be read ({error})") from error
-    cursor = _Cursor(path, data)
-    if bytes(cursor.take(4, "magic")) != _MAGIC:
-        raise ValueError(
-            f"{path}: not a GGUF file (it does not begin with 'GGUF'); expected a "
-            "model in GGUF or a directory with config.json"
-        )
-    version = cursor.number("<u4", "version")
-    if version not in _VERSIONS:
-        raise ValueError(
-            f"{path}: GGUF version {version} is not read; expected one of "
-            f"{_VERSIONS}, little-endian"
-        )
-    num_tensors = cursor.number("<u8", "tensor count")
-    num_keys = cursor.number("<u8", "key count")
-    metadata = {}
-    for _ in range(num_keys):
-        key = cursor.text("a metadata key")
-        if key in metadata:
-            raise ValueError(f"{path}: metadata key {key} occurs twice")
-        metadata[key] = cursor.value(key)
+    header = gguf_header.read(path)
+    metadata, size = header.metadata, path.stat().st_size
     if metadata.get("split.count", 1) != 1:
         raise ValueError(
             f"{path}: is one of {metadata['split.count']} parts of a model; merge "
             "them into one file with gguf-split"
         )
-    entries = {}
-    for _ in range(num_tensors):
-        name, entry = cursor.tensor()
-        if name in entries:
-            raise ValueError(f"{path}: tensor {name} occurs twice")
-        entries[name] = entry
     alignment = metadata.get("general.alignment", _ALIGNMENT)
     if not isinstance(alignment, int) or alignment < 1 or alignment % 8:
         raise ValueError(
             f"{path}: general.alignment must be a positive multiple of 8, got "
             f"{alignment!r}"
         )
-    start = -(-cursor.at // alignment) * alignment
+    start = -(-header.end // alignment) * alignment
     tensors = {
-        name: _place(path, size, name, entry, start) for name, entry in entries.items()
+        name: _place(path, size, name, entry, start)
+        for name, entry in header.entries.items()
     }
     return GgufFile(path, metadata, tensors)
 
@@ -231,8 +182,21 @@ def _as_q8_0(rows: np.ndarray, info: TensorInfo) -> np.ndarray:
     return made.reshape(len(rows), -1)
 
 
-def _place(path, size, name, entry, start) -> TensorInfo:
-    """Turns a header entry into a TensorInfo that lies inside the file."""
+def _place(
+    path: pathlib.Path, size: int, name: str, entry: gguf_header.Entry, start: int
+) -> TensorInfo:
+    """Where an entry of a header lies in a file of ``size`` bytes, checked.
+
+    Args:
+      path: for messages.
+      size: of the file.
+      name: of the tensor.
+      entry: what the header says of it.
+      start: byte where tensors begin.
+
+    Raises:
+      ValueError: a row is no whole number of blocks, or the file ends before it.
+    """
     shape, kind, offset = entry
     block, block_bytes = gguf.GGML_QUANT_SIZES[kind]
     if shape[-1] % block:
@@ -250,71 +214,3 @@ def _place(path, size, name, entry, start) -> TensorInfo:
             f"file at {size}; it is truncated or corrupt: fetch it again"
         )
     return TensorInfo(shape, kind, start + offset, num_bytes)
-
-
-class _Cursor:
-    """Reads a header in order and never past the end of the file."""
-
-    def __init__(self, path: pathlib.Path, data: np.ndarray) -> None:
-        self.path, self.at = path, 0
-        self._data = data.data
-
-    def take(self, count: int, what: str) -> memoryview:
-        end = self.at + count
-        if end > len(self._data):
-            raise ValueError(
-                f"{self.path}: ends inside {what} (byte {end} of "
-                f"{len(self._data)}); it is truncated or corrupt: fetch it again"
-            )
-        self.at, start = end, self.at
-        return self._data[start:end]
-
-    def number(self, dtype: str, what: str) -> Any:
-        width = np.dtype(dtype).itemsize
-        return np.frombuffer(self.take(width, what), dtype)[0].item()
-
-    def text(self, what: str) -> str:
-        (length,) = struct.unpack("<Q", self.take(8, what))
-        try:
-            return str(self.take(length, what), "utf-8")
-        except UnicodeDecodeError as error:
-            raise ValueError(f"{self.path}: {what} is not UTF-8 ({error})") from error
-
-    def value(self, key: str) -> Any:
-        what = f"metadata {key}"
-        return self._typed(self.number("<u4", what), what)
-
-    def _typed(self, kind: int, what: str) -> Any:
-        if kind == gguf.GGUFValueType.STRING:
-            return self.text(what)
-        if kind == gguf.GGUFValueType.ARRAY:
-            item, count = self.number("<u4", what), self.number("<u8", what)
-            if item in _SCALARS:
-                dtype = np.dtype(_SCALARS[item])
-                raw = self.take(count * dtype.itemsize, what)
-                return np.frombuffer(raw, dtype).tolist()
-            if item == gguf.GGUFValueType.STRING:
-                return [self.text(what) for _ in range(count)]
-            kind = item
-        if kind not in _SCALARS:
-            raise ValueError(
-                f"{self.path}: {what} has type {kind}, which is not known; the file "
-                "is corrupt or newer than this reader"
-            )
-        return self.number(_SCALARS[kind], what)
-
-    def tensor(self) -> tuple[str, tuple]:
-        name = self.text("a tensor name")
-        what = f"tensor {name}"
-        rank = self.number("<u4", what)
-        if not 1 <= rank <= _MAX_DIMENSIONS:
-            raise ValueError(
-                f"{self.path}: {what} has {rank} dimensions, expected 1 to "
-                f"{_MAX_DIMENSIONS}"
-            )
-        shape = tuple(self.number("<u8", what) for _ in range(rank))[::-1]
-        kind = self.number("<u4", what)
-        if kind not in list(gguf.GGMLQuantizationType):
-            raise ValueError(f"{self.path}: {what} has unknown storage type {kind}")
-        offset = self.number("<u8", what)
-        return name, (shape, gguf.GGMLQuantizationType(kind), offset)
