@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 import safetensors
 
+from pallas_kernels import linear
+
 _INDEX = "model.safetensors.index.json"
 _SINGLE = "model.safetensors"
 _READABLE = ("F32", "F16", "BF16", "F64")
@@ -51,8 +53,14 @@ class HfDirectory:
             return file.get_tensor(name)
 
     def stored(self, name: str) -> tuple[np.ndarray, str]:
-        """The tensor as it is stored, and the name of its format for kernels."""
-        return self.read(name), self.kinds[name].lower()
+        """The tensor's rows in a format of the kernels, and that format's name.
+
+        They are as they lie in the file where kernels have its format, else float32.
+        """
+        kind = self.kinds[name].lower()
+        if kind in linear.FORMATS:
+            return self.read(name), kind
+        return self.read(name).astype(np.float32), "f32"
 
 
 def open_directory(path: str | pathlib.Path) -> HfDirectory:
