@@ -20,7 +20,14 @@ class Tiles:
 
 
 def choose(inputs: int, outputs: int) -> Tiles:
-    """Tiles that divide a matrix and are as large as VMEM likes; all where none do."""
+    """Tiles that divide a matrix and are as large as VMEM likes.
+
+    An axis that none divides is not cut.
+
+    Args:
+      inputs: rows of the whole numbers, K, or K / 2 where a byte holds two.
+      outputs: M, padded to whole vectors.
+    """
     return Tiles(
         inputs=_divisor(inputs, _SCALED, _INPUTS),
         outputs=_divisor(outputs, _LANES, _OUTPUTS),
@@ -28,5 +35,6 @@ def choose(inputs: int, outputs: int) -> Tiles:
 
 
 def _divisor(whole: int, unit: int, most: int) -> int:
+    """The largest multiple of ``unit`` up to ``most`` that divides, else the whole."""
     fits = [n for n in range(unit, most + 1, unit) if whole % n == 0]
     return max(fits, default=whole)

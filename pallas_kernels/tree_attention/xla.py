@@ -1,4 +1,4 @@
-"""The op in plain jnp: runs anywhere, and is the fast path on CPU.
+"""The op in plain jnp: runs anywhere.
 
 The tree's own rows come first, then blocks of the cache are merged into a running
 log-sum-exp; the trip count follows the longest row.

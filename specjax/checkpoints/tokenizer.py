@@ -110,8 +110,8 @@ class Tokenizer:
 class TextStream:
     """Decodes ids as they come, never half a character.
 
-    Text is held back while it ends in an unfinished character, for at most _MOST_HELD
-    ids: longer runs are no text. All pieces together are the text of all ids.
+    Text is held back while it ends in an unfinished character, for at most 16 ids:
+    longer runs are no text. All pieces together are the text of all ids.
     """
 
     def __init__(self, tokenizer: Tokenizer, skip_special_tokens: bool) -> None:
