@@ -20,9 +20,13 @@ from specjax.models import costs as costs_lib
 from specjax.models import placement
 
 _NATIVE = ("linear", "tree_attention", "rms_norm", "rotary", "glu", "verify")
-_MATCH = 2  # fewer tokens are followed by the same one too rarely for a round's cost
-# By how much recycling alone must beat plain decoding to be taken in: copies, which ask
-# for nothing, gain half of that already.
+# Shortest match that is copied from. In SmolLM2's greedy answers to 24 prompts of
+# MT-Bench, 2,977 tokens, the latest of the longest matches said the next token in 20 %
+# of the cases after one matched token, in 45 % after two and in 61 % after three.
+_MATCH = 2
+# By how much recycling alone must beat plain decoding to be taken in, by the chances of
+# `token_recycling.confidence_of`. Chosen, not measured: copies, which ask for nothing,
+# have a part of that gain already, and those chances are of one model's answers.
 _WORTH = 1.25
 
 COSTS = options_lib.Option(
