@@ -59,7 +59,7 @@ class Run:
           job: the batch.
           capacity: slots of a new state; it fits the job.
           tokenizer: for the texts.
-          names: {"model", "drafter", "device"}, for the results.
+          names: {"model", "drafter", "device", "choice"}, for the results.
           state: to go on from, donated; None for a new one.
           memory: what the drafter of a new state starts with; what it has learnt
             is put there at the end, and not where the run is broken off.
