@@ -8,6 +8,7 @@ from specjax.checkpoints.load import (
     LanguageModel,
     inspect,
     load,
+    settle,
     truncate,
 )
 from specjax.checkpoints.names import cache_folder, fetch
@@ -25,5 +26,6 @@ __all__ = [
     "fetch",
     "inspect",
     "load",
+    "settle",
     "truncate",
 ]

@@ -111,6 +111,11 @@ class _Source:
         return self.naming.prefix.format(layer) + self.naming.layer[key]
 
 
+def matrices() -> list[tuple[str, ...]]:
+    """The pieces of each matrix of a layer: they lie in it together, in one format."""
+    return [_FUSED.get(leaf, (leaf,)) for leaf in _MATRICES]
+
+
 def _layer_leaf(source: _Source, leaf: str, layer: int) -> np.ndarray | linear.Packed:
     if source.stored and leaf in _MATRICES:
         return _packed(source, leaf, layer)

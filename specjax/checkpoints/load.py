@@ -222,6 +222,16 @@ def inspect(name: str | os.PathLike[str]) -> Inspection:
     )
 
 
+def settle(dtype: Any = None, weights: str | None = None) -> tuple[str, str]:
+    """Dtype and form of weights that ``load`` takes for these arguments.
+
+    Raises:
+      ValueError: there is no such dtype or form.
+    """
+    chosen = _dtype(dtype)
+    return chosen.name, _form(weights, chosen, scanned=False)
+
+
 def truncate(lm: LanguageModel, layers: int) -> LanguageModel:
     """The model cut to its first layers, with the norm and head that it has.
 

@@ -36,7 +36,7 @@ def describe(
     Raises:
       ValueError: the type or form is not known, or the capacity not within the context.
     """
-    dtype, form = held.usual(dtype, weights)
+    dtype, form = checkpoints.settle(dtype, weights)
     config = inspection.config
     facts = [("tensors", str(len(inspection.shapes)))]
     if config is not None:

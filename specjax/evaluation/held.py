@@ -14,12 +14,9 @@ import numpy as np
 
 from pallas_kernels import linear
 from specjax import checkpoints
-from specjax.checkpoints import gguf, huggingface, layout
+from specjax.checkpoints import fuse, gguf, huggingface, layout
 from specjax.models import config as config_lib
 from specjax.models import decoder
-
-# Pieces of a layer that lie in one matrix, and so in one format.
-_MATRICES = (("q", "k", "v"), ("out",), ("gate", "up"), ("down",))
 
 
 class Held(NamedTuple):
@@ -32,27 +29,6 @@ class Held(NamedTuple):
 
     bytes: int
     formats: tuple[str, ...]
-
-
-def usual(dtype: str | None, form: str | None) -> tuple[str, str]:
-    """Dtype and form of weights that ``checkpoints.load`` takes for these arguments.
-
-    Raises:
-      ValueError: there is no such dtype or form.
-    """
-    on_cpu = jax.default_backend() == "cpu"
-    if dtype is None:
-        dtype = "float32" if on_cpu else "bfloat16"
-    if form is None:
-        native = on_cpu and dtype == "float32" and linear.available()
-        form = "stored" if native else "dense"
-    for name, value, known in (
-        ("dtype", dtype, checkpoints.DTYPES),
-        ("weights", form, checkpoints.WEIGHTS),
-    ):
-        if value not in known:
-            raise ValueError(f"{name} must be one of {', '.join(known)}, got {value!r}")
-    return dtype, form
 
 
 def weights(
@@ -124,7 +100,7 @@ def _matrices(
         yield [naming.top["head"]]
     for layer in range(config.num_layers):
         prefix = naming.prefix.format(layer)
-        for pieces in _MATRICES:
+        for pieces in fuse.matrices():
             yield [prefix + naming.layer[piece] for piece in pieces]
 
 

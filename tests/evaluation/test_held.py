@@ -39,9 +39,9 @@ def test_bytes(folder, dtype, form):
 @pytest.mark.parametrize(
     ("dtype", "form"), [(None, None), ("bfloat16", None), (None, "dense")]
 )
-def test_what_is_usual(folder, dtype, form):
+def test_what_a_load_settles_on(folder, dtype, form):
     lm = checkpoints.load(folder, dtype=dtype, weights=form)
-    taken = held.usual(dtype, form)
+    taken = checkpoints.settle(dtype, form)
     assert taken[0] == lm.model.dtype
     assert held.weights(
         checkpoints.inspect(folder), lm.model.config, *taken
@@ -49,7 +49,7 @@ def test_what_is_usual(folder, dtype, form):
 
 
 def test_unknown_names():
-    with pytest.raises(ValueError, match="dtype must be one of float32"):
-        held.usual("int8", None)
-    with pytest.raises(ValueError, match="weights must be one of stored"):
-        held.usual(None, "packed")
+    with pytest.raises(ValueError, match="dtype: expected one of float32"):
+        checkpoints.settle("int8")
+    with pytest.raises(ValueError, match="weights: expected one of stored"):
+        checkpoints.settle(None, "packed")
