@@ -17,6 +17,7 @@ import rich.console
 import rich.table
 
 from benchmarks.tpu import chips, hlo, kernels, rounds
+from specjax.core import axes
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -42,15 +43,10 @@ def compile_case(case: kernels.Case, chip: str) -> Result:
     began = time.perf_counter()
     made = None
     try:
-        with chips.compiling_for(chips.CHIPS[chip]) as lies:
-            placed = jax.tree.map(
-                lambda leaf: jax.ShapeDtypeStruct(
-                    leaf.shape, leaf.dtype, sharding=lies
-                ),
-                case.arguments,
-            )
+        mesh = case.mesh or chips.mesh(chip)
+        with axes.on(mesh):
             jitted = jax.jit(case.function, donate_argnames=case.donated)
-            compiled = jitted.lower(**placed).compile()
+            compiled = jitted.lower(**_placed(mesh, case.arguments)).compile()
         made = hlo.facts(compiled)
         problems = list(find_problems(case, made, compiled.as_text(), chip))
     # Whatever the compiler raises is the finding.
@@ -65,6 +61,16 @@ def compile_case(case: kernels.Case, chip: str) -> Result:
     )
 
 
+def _placed(mesh: jax.sharding.Mesh, arguments: dict[str, Any]) -> dict[str, Any]:
+    """Shapes as they lie on the chips: whole, where they don't say otherwise."""
+
+    def place(leaf):
+        where = leaf.sharding or jax.sharding.NamedSharding(mesh, jax.P())
+        return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=where)
+
+    return jax.tree.map(place, arguments)
+
+
 def find_problems(
     case: kernels.Case, made: hlo.Facts, text: str, chip: str
 ) -> Iterator[str]:
@@ -76,7 +82,8 @@ def find_problems(
       text: its HLO.
       chip: that it was compiled for.
     """
-    yield from hlo.moves(text, case.kept)
+    yield from hlo.made_by(text, hlo.MOVES, case.kept)
+    yield from hlo.made_by(text, hlo.GATHERS, case.split)
     if case.kernel and "tpu_custom_call" not in text:
         yield "holds no Pallas kernel"
     if case.read is not None and made.read > case.read:

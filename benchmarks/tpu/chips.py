@@ -1,14 +1,16 @@
 """Chips to compile for on a machine that has none of them."""
 
-import contextlib
 import dataclasses
+import functools
 import importlib.util
 import os
-from collections.abc import Iterator
+from collections.abc import Mapping
 
 import jax
 import numpy as np
 from jax.experimental import topologies
+
+from specjax.core import axes
 
 _GIB = 2**30
 
@@ -18,22 +20,24 @@ class Chip:
     """One kind of TPU.
 
     Attributes:
-      topology: name of a single one.
+      slices: name of the topology by number of chips.
       memory: bytes.
       bandwidth: bytes a second, from memory.
       flops: a second, in bfloat16.
     """
 
-    topology: str
+    slices: Mapping[int, str]
     memory: int
     bandwidth: float
     flops: float
 
 
+_FLAT = {1: "1x1", 4: "2x2", 8: "2x4", 16: "4x4"}
+_DEEP = {1: "1x1x1", 4: "2x2x1", 8: "2x2x2", 16: "2x2x4"}
 CHIPS = {
-    "v5e": Chip(topology="v5e:1x1", memory=16 * _GIB, bandwidth=819e9, flops=197e12),
-    "v5p": Chip(topology="v5p:1x1x1", memory=95 * _GIB, bandwidth=2765e9, flops=459e12),
-    "v6e": Chip(topology="v6e:1x1", memory=32 * _GIB, bandwidth=1640e9, flops=918e12),
+    "v5e": Chip(slices=_FLAT, memory=16 * _GIB, bandwidth=819e9, flops=197e12),
+    "v5p": Chip(slices=_DEEP, memory=95 * _GIB, bandwidth=2765e9, flops=459e12),
+    "v6e": Chip(slices=_FLAT, memory=32 * _GIB, bandwidth=1640e9, flops=918e12),
 }
 
 
@@ -51,15 +55,20 @@ def prepare() -> None:
     jax.config.update("jax_platforms", "cpu")
 
 
-@contextlib.contextmanager
-def compiling_for(chip: Chip) -> Iterator[jax.sharding.Sharding]:
-    """Programs lowered within are for one such chip; gives where arguments lie."""
+@functools.cache
+def mesh(name: str, model: int = 1) -> jax.sharding.Mesh:
+    """Chips that share a model out.
+
+    Args:
+      name: of the chip.
+      model: how many.
+    """
+    bounds = {"chips_per_host_bounds": (1, 1, 1)} if model == 1 else {}
     described = topologies.get_topology_desc(
-        platform="tpu", topology_name=chip.topology, chips_per_host_bounds=(1, 1, 1)
+        platform="tpu",
+        topology_name=f"{name}:{CHIPS[name].slices[model]}",
+        **bounds,
     )
-    devices = np.array(described.devices[:1])
-    mesh = jax.sharding.Mesh(
-        devices, ("data",), axis_types=(jax.sharding.AxisType.Auto,)
-    )
-    with jax.sharding.use_abstract_mesh(mesh.abstract_mesh):
-        yield jax.sharding.NamedSharding(mesh, jax.P())
+    devices = np.array(described.devices[:model]).reshape(1, model)
+    types = (jax.sharding.AxisType.Auto,) * 2
+    return jax.sharding.Mesh(devices, (axes.DATA, axes.MODEL), axis_types=types)

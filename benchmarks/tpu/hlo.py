@@ -6,7 +6,10 @@ import re
 from collections.abc import Collection
 
 # %name = bf16[8,32]{1,0:T(8,128)} copy(...) or, started early, = (bf16[8,32]..., ...)
-_MOVE = re.compile(r"%(\S+) = \(?\w+\[([\d,]*)\].*? (copy|transpose|copy-start)\(")
+_MADE = r"%(\S+) = (\(?\w+\[[\d,]*\].*?) ({kinds})\("
+_SHAPE = re.compile(r"\w+\[([\d,]*)\]")
+MOVES = ("copy", "transpose", "copy-start")
+GATHERS = ("all-gather", "all-gather-start")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -38,19 +41,22 @@ def facts(compiled) -> Facts:
     )
 
 
-def moves(text: str, sizes: Collection[int]) -> list[str]:
-    """Instructions that copy or transpose an array of one of so many elements.
+def made_by(text: str, kinds: Collection[str], sizes: Collection[int]) -> list[str]:
+    """Instructions of some kinds that make an array of one of so many elements.
 
     Args:
       text: of the compiled program.
+      kinds: such as ``MOVES`` or ``GATHERS``.
       sizes: numbers of elements.
 
     Returns:
       "name: kind of shape", one for each.
     """
     found = []
-    for name, shape, kind in _MOVE.findall(text):
-        elements = math.prod(int(side) for side in shape.split(",") if side)
-        if elements in sizes:
-            found.append(f"{name}: {kind} of [{shape}]")
+    for name, result, kind in re.findall(_MADE.format(kinds="|".join(kinds)), text):
+        for shape in _SHAPE.findall(result):
+            elements = math.prod(int(side) for side in shape.split(",") if side)
+            if elements in sizes:
+                found.append(f"{name}: {kind} of [{shape}]")
+                break
     return found

@@ -24,8 +24,10 @@ class Case:
     Attributes:
       name: op and shapes.
       function: to be lowered.
-      arguments: their shapes.
+      arguments: their shapes, and on several chips how they are split.
       kept: numbers of elements of arrays that nothing may copy or transpose.
+      split: numbers of elements of weights that no chip may put together.
+      mesh: chips that it runs on, None for one of any kind.
       kernel: whether it must hold a Pallas kernel.
       read: most bytes that it may read, by the compiler's count; None for no limit.
       donated: names of arguments that are given away.
@@ -35,6 +37,8 @@ class Case:
     function: Callable[..., Any]
     arguments: dict[str, Any]
     kept: frozenset[int] = frozenset()
+    split: frozenset[int] = frozenset()
+    mesh: jax.sharding.Mesh | None = None
     kernel: bool = True
     read: float | None = None
     donated: tuple[str, ...] = ()

@@ -7,7 +7,8 @@ import jax
 import jax.numpy as jnp
 
 import specjax
-from benchmarks.tpu import kernels
+from benchmarks.tpu import chips, kernels
+from specjax.core import axes
 from specjax.decoding import programs
 from specjax.models import config as config_lib
 from specjax.models import decoder
@@ -26,20 +27,40 @@ SMOLLM2 = config_lib.ModelConfig(
     rope_theta=100_000.0,
     tied_head=True,
 )
-# Rounds by name: model, rows, capacity, and the chip that must hold them.
-# A model that takes several chips belongs here with its mesh and sharding rules.
-ROUNDS = {"smollm2-135m": (SMOLLM2, 1, 2048, "v5e")}
+LLAMA3_8B = config_lib.ModelConfig(
+    family="llama",
+    vocab_size=128256,
+    embed_size=4096,
+    num_layers=32,
+    num_heads=32,
+    num_kv_heads=8,
+    head_size=128,
+    mlp_size=14336,
+    max_context=8192,
+    rope_theta=500_000.0,
+    tied_head=False,
+)
+# Rounds by name: model, rows, capacity, and the chips that must hold them.
+ROUNDS = {
+    "smollm2-135m": (SMOLLM2, 1, 2048, "v5e", 1),
+    "llama-3-8b": (LLAMA3_8B, 8, 4096, "v5p", 4),
+}
 
 
 def cases(chip: str) -> Iterator[kernels.Case]:
     """The rounds for a chip."""
-    for name, (config, rows, capacity, on) in ROUNDS.items():
+    for name, (config, rows, capacity, on, number) in ROUNDS.items():
         if on == chip:
-            yield case(name, config, rows, capacity)
+            label = name if number == 1 else f"{name} on {number}"
+            yield case(label, config, rows, capacity, chips.mesh(chip, number))
 
 
 def case(
-    name: str, config: config_lib.ModelConfig, rows: int, capacity: int
+    name: str,
+    config: config_lib.ModelConfig,
+    rows: int,
+    capacity: int,
+    mesh: jax.sharding.Mesh,
 ) -> kernels.Case:
     """Rounds of prompt lookup until every row has finished.
 
@@ -48,33 +69,68 @@ def case(
       config: its shapes.
       rows: B.
       capacity: S.
+      mesh: that model and rows are split over.
     """
     model = model_lib.Model(config=config, dtype="bfloat16")
     drafter = specjax.drafters.prompt_lookup()
-    recipe = specjax.build(model, drafter, max_new_tokens=128).recipe
-
-    def weights(key):
-        params = decoder.init_params(config, key, jnp.dtype("bfloat16"))
-        return decoder.stack_layers(params)
-
-    def state(params):
-        return programs.blank(recipe, params, rows, capacity)
+    recipe = specjax.build(model, drafter, max_new_tokens=128, mesh=mesh).recipe
 
     def decode(params, state, sampling):
         return programs.decode(recipe, params, state, sampling, jnp.int32(capacity))
 
-    target = jax.eval_shape(weights, jax.eval_shape(lambda: jax.random.key(0)))
+    target = weights(config, mesh)
     params = {"target": target, "drafter": {}, "verifier": {}}
-    blank = jax.eval_shape(state, params)
-    cache = math.prod(blank.cache.k.shape)
+    unsplit = recipe._replace(mesh=None)  # shapes only
+    blank = jax.eval_shape(lambda p: programs.blank(unsplit, p, rows, capacity), params)
+    state = _lie(mesh, blank, axes.state_specs(mesh, blank))
+    k = state.cache.k
+    cache = math.prod(k.sharding.shard_shape(k.shape))
     return kernels.Case(
         name=f"rounds: {name}",
         function=decode,
         arguments={
             "params": params,
-            "state": blank,
+            "state": state,
             "sampling": jax.eval_shape(lambda: specjax.sampling(rows)),
         },
         kept=frozenset((cache, cache // config.num_layers)),
+        split=_matrices(config, target) if mesh.size > 1 else frozenset(),
+        mesh=mesh,
         donated=("state",),
     )
+
+
+def weights(config: config_lib.ModelConfig, mesh: jax.sharding.Mesh):
+    """Shapes of stacked bfloat16 params, and where they lie."""
+
+    def made(key):
+        params = decoder.init_params(config, key, jnp.dtype("bfloat16"))
+        return decoder.stack_layers(params)
+
+    shapes = jax.eval_shape(made, jax.eval_shape(lambda: jax.random.key(0)))
+    return _lie(mesh, shapes, decoder.param_specs(mesh, shapes))
+
+
+def _lie(mesh, shapes, specs):
+    def place(leaf, spec):
+        where = jax.sharding.NamedSharding(mesh, spec)
+        return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=where)
+
+    return jax.tree.map(place, shapes, specs)
+
+
+def _matrices(config, target) -> frozenset[int]:
+    """Elements of each whole matrix.
+
+    Raises:
+      ValueError: a chip holds all of one.
+    """
+    sizes = set()
+    for path, leaf in jax.tree_util.tree_leaves_with_path(target):
+        size = math.prod(leaf.shape)
+        if leaf.ndim - (len(path) > 1) < 2:
+            continue  # of norms
+        if leaf.sharding.is_fully_replicated:
+            raise ValueError(f"{jax.tree_util.keystr(path)} is not split over the mesh")
+        sizes |= {size, size // config.num_layers if len(path) > 1 else size}
+    return frozenset(sizes)

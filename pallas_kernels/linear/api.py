@@ -26,7 +26,7 @@ def linear(x: jax.Array, weight: jax.Array | formats.Packed) -> jax.Array:
       weight: f[K, ...], or the packed weights of K inputs and M outputs.
 
     Returns:
-      f[..., M] in the dtype of x; of an array all axes but the first in place of M.
+      f[..., M] in the dtype of x, M the product of the other axes of an array.
 
     Raises:
       ValueError: the numbers of inputs differ.
@@ -38,8 +38,7 @@ def linear(x: jax.Array, weight: jax.Array | formats.Packed) -> jax.Array:
             f"{x.shape}"
         )
     if not isinstance(weight, formats.Packed):
-        # Not reshaped: a mesh may split any axis of it.
-        return jnp.tensordot(x, weight, 1)
+        return x @ weight.reshape(inputs, -1)
     rows = x.reshape(-1, inputs)
     if x.dtype == jnp.float32 and cpu.serves(weight):
         made = jax.lax.platform_dependent(

@@ -5,10 +5,10 @@ Pieces are rows first, the decoder multiplies from the right::
     piece              checkpoint        params, as `decoder.init_params` gives them
     embed, final_norm  [V, E], [E]       the same
     head               [V, E]            [E, V]
-    q, k, v            [H*D, E], [G*D, E]  qkv [E, G, R + 2, D]
+    q, k, v            [H*D, E], [G*D, E]  qkv [E, G * (R + 2) * D]
     q_bias, ...        [H*D], [G*D]      qkv_bias [G, R + 2, D]
     out                [E, H*D]          [H*D, E]
-    gate, up           [I, E]            gate_up [E, 2, I]
+    gate, up           [I, E]            gate_up [2, E, I]
     down               [E, I]            [I, E]
 
 Kept as they are stored, matrices stay rows first: their params are
@@ -209,33 +209,32 @@ def _layer_leaves(pieces: Mapping[str, Any]) -> list[str]:
 
 
 def _fuse(config, leaf: str, piece: Callable[[str], np.ndarray]) -> np.ndarray:
-    """One leaf of a layer's params: pieces joined, then [out, in] to [in, out]."""
+    """One leaf of a layer's params: pieces joined, [out, in] turned to [in, out]."""
     if leaf not in _FUSED:
-        value = piece(leaf)
-        return np.ascontiguousarray(value.T)
+        return np.ascontiguousarray(piece(leaf).T)
     parts = [piece(key) for key in _FUSED[leaf]]
-    inner = parts[0].shape[1:]  # (E,) or ()
-    if leaf.startswith("qkv"):
-        groups = (config.num_kv_heads, -1, config.head_size)
-        parts = [part.reshape(*groups, *inner) for part in parts]
-        shape, axis = (config.num_kv_heads, config.group + 2, config.head_size), 1
-    else:
-        parts = [part[None] for part in parts]
-        shape, axis = (2, config.mlp_size), 0
-    whole = np.empty((*inner, *shape), parts[0].dtype)
-    # A view in the order of the parts: they are copied once, straight into place.
-    view = np.moveaxis(whole, 0, -1) if inner else whole
-    np.concatenate(parts, axis=axis, out=view)
-    return whole
+    if leaf.startswith("gate_up"):
+        whole = np.empty((2, *parts[0].shape[::-1]), parts[0].dtype)
+        for half, part in zip(whole, parts, strict=True):
+            half[...] = part.T
+        return whole
+    joined = _by_group(config, parts)  # [G, R + 2, D] or [G * (R + 2) * D, E]
+    return joined if joined.ndim == 3 else np.ascontiguousarray(joined.T)
+
+
+def _by_group(config, parts: list[np.ndarray]) -> np.ndarray:
+    """Rows of q, k and v as they follow each other, kv head after kv head."""
+    inner = parts[0].shape[1:]
+    groups = (config.num_kv_heads, -1, config.head_size, *inner)
+    joined = np.concatenate([part.reshape(groups) for part in parts], axis=1)
+    return joined.reshape(-1, *inner) if inner else joined
 
 
 def _join_rows(config, leaf: str, parts: list[np.ndarray]) -> np.ndarray:
     """Rows [outputs, bytes] of a leaf, outputs in the order of its fused axes."""
-    if leaf != "qkv":
-        return np.concatenate(parts) if len(parts) > 1 else parts[0]
-    groups = (config.num_kv_heads, -1, config.head_size, parts[0].shape[-1])
-    joined = np.concatenate([part.reshape(groups) for part in parts], axis=1)
-    return joined.reshape(-1, parts[0].shape[-1])
+    if leaf == "qkv":
+        return _by_group(config, parts)
+    return np.concatenate(parts) if len(parts) > 1 else parts[0]
 
 
 def _halves(value: np.ndarray, head_size: int) -> np.ndarray:

@@ -229,7 +229,7 @@ def settle(dtype: Any = None, weights: str | None = None) -> tuple[str, str]:
       ValueError: there is no such dtype or form.
     """
     chosen = _dtype(dtype)
-    return chosen.name, _form(weights, chosen, scanned=False)
+    return chosen.name, _form(weights, chosen, scanned=False, mesh=None)
 
 
 def truncate(lm: LanguageModel, layers: int) -> LanguageModel:

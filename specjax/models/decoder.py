@@ -12,13 +12,15 @@ Both forms run the same ``Layer``; the form of ``layers`` is the choice. Unrolle
 faster on CPU, where scanning copies each layer's slice; scanned compiles in constant
 time for big models on accelerators.
 
-A layer's projections are kept fused: ``qkv`` f[E, G, R + 2, D] holds, for each of the
-G kv heads, its R query heads, then key, then value, so a mesh can split it by kv head;
-``gate_up`` is f[E, 2, I].
+A layer's projections are kept fused: ``qkv`` f[E, G * (R + 2) * D] holds, for each of
+the G kv heads, its R query heads, then key, then value, so a mesh can split it by kv
+head; ``gate_up`` is f[2, E, I]. The last two axes are those of a product, as
+accelerators lay matrices out.
 """
 
 import dataclasses
 import functools
+import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -45,10 +47,10 @@ _HEADS = ("batch", "kv_heads")
 AXES: Mapping[str, axes.Names] = {
     "embed": ("vocab", "embed"),
     "head": ("embed", "vocab"),
-    "qkv": ("embed", "kv_heads", "heads", "size"),
+    "qkv": ("embed", "kv_heads"),  # kv heads, what is theirs and sizes in one axis
     "qkv_bias": ("kv_heads", "heads", "size"),
-    "out": ("kv_heads", "embed"),  # kv heads, their heads and sizes in one axis
-    "gate_up": ("embed", "half", "mlp"),
+    "out": ("kv_heads", "embed"),
+    "gate_up": ("half", "embed", "mlp"),
     "gate_up_bias": ("half", "mlp"),
     "down": ("mlp", "embed"),
 }
@@ -114,7 +116,7 @@ class Layer(nn.Module):
 
         h = norm("attn_norm", x)
         parts = (c.num_kv_heads, c.group + 2, c.head_size)
-        qkv = linear_lib.linear(h, weight("qkv", c.embed_size, *parts))
+        qkv = linear_lib.linear(h, weight("qkv", c.embed_size, math.prod(parts)))
         qkv = qkv.reshape(rows, nodes, *parts)  # f[B, N, G, R + 2, D]
         if c.qkv_bias:
             qkv = qkv + bias("qkv_bias", *parts)
@@ -138,8 +140,7 @@ class Layer(nn.Module):
         x = x + attended
 
         h = norm("mlp_norm", x)
-        gate_up = linear_lib.linear(h, weight("gate_up", c.embed_size, 2, c.mlp_size))
-        gate_up = gate_up.reshape(rows, nodes, 2, c.mlp_size)
+        gate_up = _halves(h, weight("gate_up", 2, c.embed_size, c.mlp_size))
         if c.mlp_bias:
             gate_up = gate_up + bias("gate_up_bias", 2, c.mlp_size)
         gated = glu(gate_up, activation=c.activation)
@@ -166,6 +167,14 @@ def _attend(config, q, k, v, cache, shared, window, layer):
         cap=config.attention_cap,
         layer=layer,
     )
+
+
+def _halves(x, weight):
+    """Gate and up f[B, N, 2, I]."""
+    if isinstance(weight, linear_lib.Packed):
+        both = linear_lib.linear(x, weight)
+        return both.reshape(*both.shape[:-1], 2, -1)
+    return jnp.stack([linear_lib.linear(x, half) for half in weight], axis=-2)
 
 
 def init_cache(

@@ -5,6 +5,7 @@ import dataclasses
 import jax
 import pytest
 
+import specjax
 from benchmarks.tpu import check, chips, hlo, kernels, rounds
 
 TEXT = """
@@ -13,6 +14,7 @@ TEXT = """
   %transpose.3 = f32[8,16]{1,0} transpose(%x), dimensions={1,0}
   %fusion.4 = bf16[16,8]{1,0:T(8,128)} fusion(%x), kind=kLoop, calls=%copy_fused
   %copy.5 = s32[]{:T(128)} copy(%layer)
+  %all-gather-start.6 = (bf16[64,8]{1,0}, bf16[64,32]{1,0}) all-gather-start(%w)
 """
 FACTS = hlo.Facts(arguments=1, temporaries=1, resident=2, read=100.0, flops=0.0)
 
@@ -27,12 +29,18 @@ def problems(text="", facts=FACTS, **changes):
 
 
 def test_moves_of_the_sizes_asked_for_are_found():
-    assert hlo.moves(TEXT, {30 * 3 * 2048 * 64}) == ["copy.1: copy of [1,30,3,2048,64]"]
-    assert hlo.moves(TEXT, {128}) == [
+    def moves(*sizes):
+        return hlo.made_by(TEXT, hlo.MOVES, sizes)
+
+    assert moves(30 * 3 * 2048 * 64) == ["copy.1: copy of [1,30,3,2048,64]"]
+    assert moves(128) == [
         "copy-start.2: copy-start of [16,8]",
         "transpose.3: transpose of [8,16]",
     ]
-    assert not hlo.moves(TEXT, {64})
+    assert not moves(64)
+    assert hlo.made_by(TEXT, hlo.GATHERS, [64 * 32]) == [
+        "all-gather-start.6: all-gather-start of [64,32]"
+    ]
 
 
 def test_a_program_without_faults_passes():
@@ -43,6 +51,7 @@ def test_a_program_without_faults_passes():
     ("given", "said"),
     [
         ({"text": TEXT, "kept": frozenset([128])}, "copy-start of"),
+        ({"text": TEXT, "split": frozenset([2048])}, "all-gather-start of"),
         ({"text": TEXT, "kernel": True}, "holds no Pallas kernel"),
         ({"read": 99.0}, "reads 100 bytes, more than 99"),
         ({"facts": dataclasses.replace(FACTS, resident=2**35)}, "the chip has"),
@@ -67,7 +76,29 @@ def test_a_round_can_be_traced():
     config = dataclasses.replace(
         rounds.SMOLLM2, num_layers=2, vocab_size=64, embed_size=32, mlp_size=16
     )
-    one = rounds.case("tiny", config, rows=1, capacity=512)
+    mesh = specjax.make_mesh()
+    one = rounds.case("tiny", config, rows=1, capacity=512, mesh=mesh)
     made = jax.eval_shape(one.function, **one.arguments)
     assert made.cache.k.shape == one.arguments["state"].cache.k.shape
     assert one.kept == {2 * 3 * 512 * 64, 3 * 512 * 64}
+    assert not one.split
+
+
+def test_a_round_on_several_chips_names_the_weights_that_they_share():
+    config = dataclasses.replace(
+        rounds.LLAMA3_8B, num_layers=2, vocab_size=64, embed_size=32, mlp_size=16
+    )
+    mesh = specjax.make_mesh(model=4)
+    one = rounds.case("tiny", config, rows=2, capacity=512, mesh=mesh)
+    qkv, out, gate_up = 32 * 8 * 6 * 128, 32 * 128 * 32, 2 * 32 * 16
+    down, head = 16 * 32, 32 * 64
+    a_layer = {qkv, out, gate_up, down}
+    assert one.split == a_layer | {2 * size for size in a_layer} | {head}
+    assert one.kept == {2 * 2 * 2 * 512 * 128, 2 * 2 * 512 * 128}
+
+
+def test_a_weight_that_every_chip_holds_whole_is_refused(monkeypatch):
+    axes = {**rounds.decoder.AXES, "down": ()}
+    monkeypatch.setattr(rounds.decoder, "AXES", axes)
+    with pytest.raises(ValueError, match=r"'down'.* is not split over the mesh"):
+        rounds.case("x", rounds.SMOLLM2, 1, 512, specjax.make_mesh(model=3))

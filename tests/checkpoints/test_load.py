@@ -71,7 +71,7 @@ def test_gguf_and_directory_are_the_same_model(name, small, tmp_path):
 
 
 def test_fused_projections_hold_the_pieces(small, tmp_path):
-    """qkv[:, g, r] is query head g * R + r transposed, then key g, value g."""
+    """Of each kv head g: query heads g * R + r, key g and value g, transposed."""
     made = small()
     params = dense(made.directory(tmp_path / "m")).params
     tensors = made.tensors()
@@ -83,12 +83,13 @@ def test_fused_projections_hold_the_pieces(small, tmp_path):
     q = piece("self_attn.q_proj").reshape(4, 16, 64)
     k = piece("self_attn.k_proj").reshape(2, 16, 64)
     v = piece("self_attn.v_proj").reshape(2, 16, 64)
+    qkv = np.asarray(layer["qkv"]).reshape(64, 2, 4, 16)
     for g in range(2):
         for r in range(2):
-            np.testing.assert_array_equal(layer["qkv"][:, g, r], q[2 * g + r].T)
-        np.testing.assert_array_equal(layer["qkv"][:, g, 2], k[g].T)
-        np.testing.assert_array_equal(layer["qkv"][:, g, 3], v[g].T)
-    gate_up = np.stack([piece("mlp.gate_proj").T, piece("mlp.up_proj").T], axis=1)
+            np.testing.assert_array_equal(qkv[:, g, r], q[2 * g + r].T)
+        np.testing.assert_array_equal(qkv[:, g, 2], k[g].T)
+        np.testing.assert_array_equal(qkv[:, g, 3], v[g].T)
+    gate_up = np.stack([piece("mlp.gate_proj").T, piece("mlp.up_proj").T])
     np.testing.assert_array_equal(layer["gate_up"], gate_up)
     np.testing.assert_array_equal(layer["down"], piece("mlp.down_proj").T)
     np.testing.assert_array_equal(layer["out"], piece("self_attn.o_proj").T)
@@ -168,7 +169,10 @@ def forms(config, params):
         if not isinstance(leaf, linear.Packed):
             return leaf
         rows = linear.decode(leaf)  # [M, K]
-        return rows if path[0].key == "embed" else rows.T.reshape(like.shape)
+        if path[0].key == "embed":
+            return rows
+        halves = rows.reshape(2, -1, rows.shape[1]) if like.ndim == 3 else rows
+        return jnp.swapaxes(halves, -1, -2)
 
     made = jax.tree_util.tree_map_with_path(turned, params, wanted, is_leaf=is_packed)
     return made, len(packed)

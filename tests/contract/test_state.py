@@ -187,7 +187,7 @@ def test_one_program_over_a_mesh(started, speculative, drafter, lm):
         max_new_tokens=MOST,
         widths=WIDTHS,
         prompt_widths=PROMPT_WIDTHS,
-        mesh=make_mesh(data=ROWS, model=2),
+        mesh=make_mesh(data=4, model=2),
     )
     params = decode.params(lm, drafter)
     assert params["target"]["embed"].sharding.spec[0] == "model"

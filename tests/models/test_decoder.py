@@ -283,7 +283,7 @@ def test_shapes_of_a_big_model_without_memory():
     )
     params = jax.eval_shape(lambda: decoder.init_params(config, jax.random.key(0)))
     assert sum(x.size for x in jax.tree.leaves(params)) == 70_553_706_496
-    assert params["layers"][0]["qkv"].shape == (8192, 8, 10, 128)
+    assert params["layers"][0]["qkv"].shape == (8192, 8 * 10 * 128)
 
 
 def test_equal_models_share_one_target():

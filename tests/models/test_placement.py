@@ -76,7 +76,7 @@ def test_params_of_models_are_split_wherever_they_stand(stacked):
         layer = of["layers"] if stacked else of["layers"][1]
         front = (None,) if stacked else ()
         wanted = {
-            "qkv": (None, "model", None, None),
+            "qkv": (None, "model"),
             "qkv_bias": ("model", None, None),
             "out": ("model", None),
             "gate_up": (None, None, "model"),
