@@ -1,11 +1,12 @@
-"""Settings of every test run: CPU, eight devices, strict promotion."""
+"""Settings of every test run: CPU unless asked, eight devices, strict promotion."""
 
 import dataclasses
 import importlib.metadata
 import os
 import pathlib
 
-os.environ["JAX_PLATFORMS"] = "cpu"
+# Tests marked `gpu` may be asked for with TEST_PLATFORMS=cuda,cpu.
+os.environ["JAX_PLATFORMS"] = os.environ.get("TEST_PLATFORMS", "cpu")
 # Eight devices for sharding; compiling takes most of the tests' time, so the
 # optimiser and the slower way to make fused loops are off.
 _FLAGS = [
@@ -48,12 +49,16 @@ hypothesis.settings.load_profile("specjax")
 def pytest_collection_modifyitems(items):
     """One worker for a file, or for a drafter of the contract suite.
 
-    What tests native code is skipped where there is no compiler.
+    What tests native code is skipped where there is no compiler, and what runs kernels
+    of a GPU where there is none.
     """
     bare = pytest.mark.skip(reason="no compiler for native code")
+    without = pytest.mark.skip(reason="no GPU, or TEST_PLATFORMS=cuda,cpu is not set")
     for item in items:
         if item.get_closest_marker("native") and not linear.available():
             item.add_marker(bare)
+        if item.get_closest_marker("gpu") and jax.default_backend() != "gpu":
+            item.add_marker(without)
         params = item.callspec.params if hasattr(item, "callspec") else {}
         contract = "tests/contract/" in item.nodeid
         group = params["name"] if contract and "name" in params else item.location[0]

@@ -3,14 +3,19 @@
 from pallas_kernels.linear.api import linear, pack, take_rows
 from pallas_kernels.linear.cpu import available
 from pallas_kernels.linear.formats import FORMATS, Packed, decode, finite
+from pallas_kernels.linear.tiled import Tiled, quantise, tile_packed, tileable
 
 __all__ = [
     "FORMATS",
     "Packed",
+    "Tiled",
     "available",
     "decode",
     "finite",
     "linear",
     "pack",
+    "quantise",
     "take_rows",
+    "tile_packed",
+    "tileable",
 ]

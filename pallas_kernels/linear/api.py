@@ -4,10 +4,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from pallas_kernels.linear import cpu, formats, xla
+from pallas_kernels import backends
+from pallas_kernels.linear import cpu, formats, gpu, tiled, tpu, xla
+
+Weight = jax.Array | formats.Packed | tiled.Tiled
 
 
-def linear(x: jax.Array, weight: jax.Array | formats.Packed) -> jax.Array:
+def linear(x: jax.Array, weight: Weight, *, backend: str | None = None) -> jax.Array:
     """y = x W.
 
     On CPU packed weights are multiplied by native code, which reads them once however
@@ -21,15 +24,20 @@ def linear(x: jax.Array, weight: jax.Array | formats.Packed) -> jax.Array:
     of them (to 24 bits with the sign), and to zeros where that is below 1e-30. All else
     is float32.
 
+    Tiled weights are multiplied by a Pallas kernel, on TPU for at most 256 rows and on
+    GPU for at most 64; XLA decodes and multiplies them everywhere else.
+
     Args:
       x: f[..., K].
-      weight: f[K, ...], or the packed weights of K inputs and M outputs.
+      weight: f[K, ...], or the packed or tiled weights of K inputs and M outputs.
+      backend: "native" for packed weights, "tpu" or "gpu" for tiled ones, or "xla",
+        static; None takes the first that serves.
 
     Returns:
       f[..., M] in the dtype of x, M the product of the other axes of an array.
 
     Raises:
-      ValueError: the numbers of inputs differ.
+      ValueError: the numbers of inputs differ, or the backend asked for is not there.
     """
     inputs = weight.shape[0]
     if x.shape[-1] != inputs:
@@ -37,16 +45,39 @@ def linear(x: jax.Array, weight: jax.Array | formats.Packed) -> jax.Array:
             f"linear: x must have {inputs} inputs as the weights have, got shape "
             f"{x.shape}"
         )
-    if not isinstance(weight, formats.Packed):
-        return x @ weight.reshape(inputs, -1)
     rows = x.reshape(-1, inputs)
-    if x.dtype == jnp.float32 and cpu.serves(weight):
-        made = jax.lax.platform_dependent(
-            rows, weight, cpu=cpu.linear, default=xla.linear
-        )
-    else:
+    chosen = backends.choose("linear", backend, _there(rows, weight))
+    if not isinstance(weight, formats.Packed | tiled.Tiled):
+        return x @ weight.reshape(inputs, -1)
+    kernels = {
+        "native": {"cpu": cpu.linear},
+        "tpu": {"tpu": tpu.linear},
+        "gpu": {"cuda": gpu.linear},
+    }
+    if chosen == "xla":
         made = xla.linear(rows, weight)
+    else:
+        made = jax.lax.platform_dependent(
+            rows, weight, **kernels[chosen], default=xla.linear
+        )
     return made.reshape(*x.shape[:-1], weight.shape[1])
+
+
+def _there(rows: jax.Array, weight: Weight) -> dict[str, bool]:
+    """By name, which backends multiply rows f[n, K] with such weights; best first."""
+    platform = backends.platform()
+    if isinstance(weight, formats.Packed):
+        wanted = platform == "cpu" and rows.dtype == jnp.float32
+        return {"native": wanted and cpu.serves(weight), "xla": True}
+    if not isinstance(weight, tiled.Tiled):
+        return {"xla": True}
+    count = rows.shape[0]
+    wanted = rows.dtype in (jnp.float32, jnp.bfloat16) and not backends.partitioned()
+    return {
+        "tpu": wanted and platform == "tpu" and tpu.serves(count),
+        "gpu": wanted and platform == "gpu" and gpu.serves(count),
+        "xla": True,
+    }
 
 
 def pack(rows: np.ndarray, kind: str) -> formats.Packed:
@@ -79,14 +110,18 @@ def pack(rows: np.ndarray, kind: str) -> formats.Packed:
     return formats.interleave(rows, kind, cpu.lanes() if cpu.available() else 1)
 
 
-def take_rows(weight: jax.Array | formats.Packed, index: jax.Array) -> jax.Array:
+def take_rows(weight: Weight, index: jax.Array) -> jax.Array:
     """Rows f[..., K] of outputs i32[...]: an embedding that is also a head.
 
     Args:
-      weight: f[M, K], or packed.
+      weight: f[M, K], or packed or tiled.
       index: i32[...] in [0, M).
     """
-    if not isinstance(weight, formats.Packed):
+    if not isinstance(weight, formats.Packed | tiled.Tiled):
         return weight[index]
-    taken = formats.take_rows(weight, index.reshape(-1))
-    return formats.decode(taken).reshape(*index.shape, -1)
+    flat = index.reshape(-1)
+    if isinstance(weight, tiled.Tiled):
+        rows = tiled.decode(tiled.take_outputs(weight, flat)).T
+    else:
+        rows = formats.decode(formats.take_rows(weight, flat))
+    return rows.reshape(*index.shape, -1)

@@ -157,13 +157,13 @@ def interleave(rows: np.ndarray, kind: str, lanes: int) -> Packed:
     form, outputs = FORMATS[kind], rows.shape[0]
     if lanes == 1 or kind not in INTERLEAVED or outputs % lanes:
         return Packed(jax.device_put(rows), kind)
-    blocks = rows.reshape(outputs // lanes, lanes, -1, form.size).swapaxes(1, 2)
+    grouped = rows.reshape(outputs // lanes, lanes, -1, form.size).swapaxes(1, 2)
     split = 2 * form.num_halves
     parts = [
-        blocks[..., part].reshape(*blocks.shape[:3], -1, width)
+        grouped[..., part].reshape(*grouped.shape[:3], -1, width)
         for part, width in ((slice(0, split), 2), (slice(split, None), _WORD))
     ]
-    flat = [np.swapaxes(part, 2, 3).reshape(*blocks.shape[:2], -1) for part in parts]
+    flat = [np.swapaxes(part, 2, 3).reshape(*grouped.shape[:2], -1) for part in parts]
     return Packed(jax.device_put(np.concatenate(flat, axis=-1)), kind, lanes)
 
 
@@ -180,15 +180,19 @@ def take_rows(weight: Packed, index: jax.Array) -> Packed:
     return Packed(_joined(parts).reshape(len(index), -1), weight.kind)
 
 
+def blocks(weight: Packed) -> jax.Array:
+    """The stored blocks [M, K / weights, size], each whole."""
+    if weight.lanes == 1:
+        return weight.rows.reshape(weight.shape[1], -1, weight.format.size)
+    # By axes: an index of all outputs would read each group once an output.
+    parts = _words(weight.rows, weight)
+    return _joined([jnp.moveaxis(part, 3, 1) for part in parts])
+
+
 def decode(weight: Packed) -> jax.Array:
     """The weights as f32[M, K]."""
-    form, (inputs, outputs) = weight.format, weight.shape
-    if weight.lanes == 1:
-        blocks = weight.rows.reshape(outputs, -1, form.size)
-    else:  # By axes: an index of all outputs would read each group once an output.
-        parts = _words(weight.rows, weight)
-        blocks = _joined([jnp.moveaxis(part, 3, 1) for part in parts])
-    return form.decode(blocks).reshape(outputs, inputs)
+    inputs, outputs = weight.shape
+    return weight.format.decode(blocks(weight)).reshape(outputs, inputs)
 
 
 def _words(groups: jax.Array, weight: Packed) -> list[jax.Array]:

@@ -1,0 +1,126 @@
+"""linear: weights as accelerators read them, and how the public function takes them."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from pallas_kernels import linear as linear_lib
+from pallas_kernels.linear import api, formats, tiled
+from tests.pallas_kernels.weight_cases import check, decoded, stored
+
+BLOCKS = tiled.KINDS
+
+
+@pytest.mark.parametrize("kind", BLOCKS)
+def test_tiles_hold_the_very_values_of_the_file(kind):
+    made = stored(128, 5, kind, seed=2)
+    values = tiled.decode(tiled.tile(made, kind))
+    np.testing.assert_allclose(values, decoded(made, kind), rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("lanes", [1, 16])
+@pytest.mark.parametrize("kind", BLOCKS)
+def test_packed_weights_are_tiled_with_the_same_values(kind, lanes):
+    packed = formats.interleave(stored(128, 32, kind, seed=3), kind, lanes)
+    made = linear_lib.tile_packed(packed)
+    assert made.shape == packed.shape == (128, 32)
+    np.testing.assert_array_equal(tiled.decode(made), formats.decode(packed).T)
+
+
+@pytest.mark.parametrize(
+    ("kind", "inputs", "wanted"),
+    [
+        ("q8_0", 96, True),
+        ("q4_1", 96, False),
+        ("q4_1", 128, True),
+        ("q6_k", 256, False),
+    ],
+)
+def test_what_can_be_tiled_is_known_before(kind, inputs, wanted):
+    form = linear_lib.FORMATS[kind]
+    rows = np.zeros((4, inputs // form.weights * form.size), np.uint8)
+    packed = linear_lib.Packed(jnp.asarray(rows), kind)
+    assert linear_lib.tileable(packed) == wanted
+    if not wanted:
+        with pytest.raises(
+            ValueError, match=r"kind must be one of|needs inputs in 64s"
+        ):
+            linear_lib.tile_packed(packed)
+
+
+def test_int8_is_off_by_half_a_step_at_most():
+    weights = np.random.default_rng(4).standard_normal((96, 6)).astype(np.float32)
+    weights[:, 2] = 0.0
+    error = np.abs(np.asarray(tiled.decode(linear_lib.quantise(weights))) - weights)
+    assert (error <= np.abs(weights).max(axis=0) / 127 * 0.501).all()
+
+
+def test_inputs_that_four_bits_cannot_split_are_refused():
+    with pytest.raises(ValueError, match="q4_0 needs inputs in 64s, got 96"):
+        tiled.tile(stored(96, 4, "q4_0"), "q4_0")
+
+
+@pytest.mark.parametrize("kind", [*BLOCKS, "int8"])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_without_an_accelerator_xla_multiplies_them(kind, dtype):
+    random = np.random.default_rng(5)
+    if kind == "int8":
+        weight = linear_lib.quantise(random.standard_normal((192, 7), np.float32))
+        weights = tiled.decode(weight)
+    else:
+        made = stored(192, 7, kind)
+        weight, weights = tiled.tile(made, kind), decoded(made, kind)
+    x = jnp.asarray(random.standard_normal((2, 3, 192)), dtype)
+    got = jax.jit(linear_lib.linear)(x, weight)
+    assert got.shape == (2, 3, 7)
+    assert got.dtype == x.dtype
+    flat = x.reshape(6, 192).astype(jnp.float32)
+    check(got.reshape(6, 7), flat, weights)
+
+
+@pytest.mark.parametrize("kind", [*BLOCKS, "int8"])
+def test_rows_are_taken_as_they_decode(kind):
+    if kind == "int8":
+        random = np.random.default_rng(6)
+        weight = linear_lib.quantise(random.standard_normal((64, 9), np.float32))
+    else:
+        weight = tiled.tile(stored(64, 9, kind), kind)
+    index = jnp.asarray([[3, 0], [8, 3]], jnp.int32)
+    got = linear_lib.take_rows(weight, index)
+    np.testing.assert_array_equal(got, tiled.decode(weight).T[index])
+
+
+@pytest.mark.parametrize(
+    ("platform", "rows", "served"),
+    [
+        ("cpu", 4, "xla"),
+        ("tpu", 256, "tpu, xla"),
+        ("tpu", 257, "xla"),
+        ("gpu", 64, "gpu, xla"),
+        ("gpu", 65, "xla"),
+    ],
+)
+def test_a_backend_that_is_not_there_is_refused(platform, rows, served, monkeypatch):
+    monkeypatch.setattr(api.backends, "platform", lambda: platform)
+    weight = tiled.tile(stored(64, 8, "q8_0"), "q8_0")
+    x = jnp.ones((rows, 64), jnp.float32)
+    with pytest.raises(ValueError, match=f"must be one of {served} for .* 'native'"):
+        linear_lib.linear(x, weight, backend="native")
+
+
+@pytest.mark.parametrize("platform", ["tpu", "gpu"])
+def test_a_program_for_an_accelerator_takes_the_kernel(platform, monkeypatch):
+    monkeypatch.setattr(api.backends, "platform", lambda: platform)
+    weight = tiled.tile(stored(64, 8, "q4_1"), "q4_1")
+    x = jnp.ones((3, 64), jnp.float32)
+    assert "pallas_call" in str(jax.make_jaxpr(linear_lib.linear)(x, weight))
+    by_xla = jax.make_jaxpr(lambda *a: linear_lib.linear(*a, backend="xla"))
+    assert "pallas_call" not in str(by_xla(x, weight))
+
+
+def test_an_array_is_for_xla_alone():
+    x, weight = jnp.ones((2, 3), jnp.float32), jnp.ones((3, 4), jnp.float32)
+    assert linear_lib.linear(x, weight, backend="xla").shape == (2, 4)
+    with pytest.raises(ValueError, match="must be one of xla for"):
+        linear_lib.linear(x, weight, backend="tpu")
