@@ -1,13 +1,13 @@
 """The public function: checks arguments and chooses an implementation."""
 
 import functools
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
-from pallas_kernels import backends
-from pallas_kernels.tree_attention import cpu, tpu, xla
+from pallas_kernels import backends, triton
+from pallas_kernels.tree_attention import cpu, gpu, tpu, xla
 
 BLOCK = xla.BLOCK
 
@@ -60,7 +60,8 @@ def tree_attention(
       window: i32[] or int, 0 for none.
       cap: soft cap on the scores, static, 0 for none.
       layer: i32[], which layer of a stacked cache to read.
-      backend: "native", "tpu" or "xla", static; None takes the first that serves.
+      backend: "tpu", "gpu", "native" or "xla", static; None takes the first that
+        serves.
 
     Returns:
       f[B, N, G, R, D] in the dtype of q: a node's heads side by side, as the
@@ -75,19 +76,16 @@ def tree_attention(
     rest |= {"scale": scale, "cap": cap, "layer": layer}
     single = all(x.dtype == jnp.float32 for x in floats)
     there = {
-        "tpu": _kernel_serves(),
+        **_kernels(),
         "native": backends.platform() == "cpu" and single and cpu.available(),
         "xla": True,
     }
     chosen = backends.choose("tree_attention", backend, there)
     by_xla = functools.partial(xla.tree_attention, **rest)
-    if chosen == "tpu":
-        kernel = functools.partial(tpu.tree_attention, **rest)
-        return jax.lax.platform_dependent(*floats, tpu=kernel, default=by_xla)
-    if chosen == "native":
-        native = functools.partial(cpu.tree_attention, **rest)
-        return jax.lax.platform_dependent(*floats, cpu=native, default=by_xla)
-    return by_xla(*floats)
+    if chosen == "xla":
+        return by_xla(*floats)
+    kernel = _for_platform(chosen, rest)
+    return jax.lax.platform_dependent(*floats, **kernel, default=by_xla)
 
 
 def part(
@@ -109,18 +107,19 @@ def part(
     """As `tree_attention`, with the log-sum-exp that ``merge`` needs.
 
     A node need not see itself: with a mask of False the part is the cache alone, with
-    a length of 0 the tree alone. ``backend`` is "tpu" or "xla".
+    a length of 0 the tree alone. ``backend`` is "tpu", "gpu" or "xla".
     """
     floats = (q, k, v, k_cache, v_cache)
     _check(*floats, length, depth, mask, layer)
     rest = {"length": length, "depth": depth, "mask": mask, "window": window}
     rest |= {"scale": scale, "cap": cap, "layer": layer, "log_sum_exp": True}
-    there = {"tpu": _kernel_serves(), "xla": True}
-    made = functools.partial(xla.tree_attention, **rest)
-    if backends.choose("tree_attention.part", backend, there) == "tpu":
-        kernel = functools.partial(tpu.tree_attention, **rest)
-        return Part(*jax.lax.platform_dependent(*floats, tpu=kernel, default=made))
-    return Part(*made(*floats))
+    there = {**_kernels(), "xla": True}
+    chosen = backends.choose("tree_attention.part", backend, there)
+    by_xla = functools.partial(xla.tree_attention, **rest)
+    if chosen == "xla":
+        return Part(*by_xla(*floats))
+    kernel = _for_platform(chosen, rest)
+    return Part(*jax.lax.platform_dependent(*floats, **kernel, default=by_xla))
 
 
 def merge(first: Part, second: Part) -> Part:
@@ -138,8 +137,23 @@ def merge(first: Part, second: Part) -> Part:
     return Part(out.astype(first.out.dtype), top + jnp.log(total))
 
 
-def _kernel_serves() -> bool:
-    return backends.platform() == "tpu" and not backends.partitioned()
+def _kernels() -> dict[str, bool]:
+    """By name, which Pallas kernels serve here."""
+    whole = not backends.partitioned()
+    return {
+        "tpu": whole and backends.platform() == "tpu",
+        "gpu": whole and backends.platform() == "gpu" and triton.available(),
+    }
+
+
+def _for_platform(backend: str, options: dict[str, Any]) -> dict[str, Any]:
+    """A kernel by the platform that it is compiled for."""
+    module, platform = {
+        "native": (cpu, "cpu"),
+        "tpu": (tpu, "tpu"),
+        "gpu": (gpu, "cuda"),
+    }[backend]
+    return {platform: functools.partial(module.tree_attention, **options)}
 
 
 def _check(q, k, v, k_cache, v_cache, length, depth, mask, layer) -> None:
