@@ -76,9 +76,8 @@ def tree_attention(
     rest |= {"scale": scale, "cap": cap, "layer": layer}
     single = all(x.dtype == jnp.float32 for x in floats)
     there = {
-        **_kernels(),
         "native": backends.platform() == "cpu" and single and cpu.available(),
-        "xla": True,
+        **_kernels(),
     }
     chosen = backends.choose("tree_attention", backend, there)
     by_xla = functools.partial(xla.tree_attention, **rest)
@@ -113,7 +112,7 @@ def part(
     _check(*floats, length, depth, mask, layer)
     rest = {"length": length, "depth": depth, "mask": mask, "window": window}
     rest |= {"scale": scale, "cap": cap, "layer": layer, "log_sum_exp": True}
-    there = {**_kernels(), "xla": True}
+    there = _kernels()
     chosen = backends.choose("tree_attention.part", backend, there)
     by_xla = functools.partial(xla.tree_attention, **rest)
     if chosen == "xla":
@@ -138,10 +137,14 @@ def merge(first: Part, second: Part) -> Part:
 
 
 def _kernels() -> dict[str, bool]:
-    """By name, which Pallas kernels serve here."""
+    """By name, which of XLA and the Pallas kernels serve here; best first.
+
+    The one for GPU only where it is asked for, until it has been timed on one.
+    """
     whole = not backends.partitioned()
     return {
         "tpu": whole and backends.platform() == "tpu",
+        "xla": True,
         "gpu": whole and backends.platform() == "gpu" and triton.available(),
     }
 

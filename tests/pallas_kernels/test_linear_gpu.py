@@ -73,13 +73,16 @@ def test_models_are_lowered_for_a_gpu(name):
     spec = arg_specs.MODELS[name]
     weight = tiled.shapes(spec.inputs, spec.outputs, spec.kind)
     x = jax.ShapeDtypeStruct((spec.rows, spec.inputs), jnp.dtype(spec.dtype))
-    assert gpu_cases.kernels(linear, x=x, weight=weight) == 1
+    function = functools.partial(linear, backend="gpu")
+    assert gpu_cases.kernels(function, x=x, weight=weight) == 1
+    assert gpu_cases.kernels(linear, x=x, weight=weight) == 0  # only where asked for
 
 
-def test_more_rows_than_fit_are_left_to_xla():
+def test_more_rows_than_fit_are_refused():
     weight = tiled.shapes(64, 128, "int8")
     x = jax.ShapeDtypeStruct((65, 64), jnp.dtype("bfloat16"))
-    assert gpu_cases.kernels(linear, x=x, weight=weight) == 0
+    with pytest.raises(ValueError, match=r"must be one of xla .* got 'gpu'"):
+        gpu_cases.kernels(functools.partial(linear, backend="gpu"), x=x, weight=weight)
 
 
 @pytest.mark.parametrize("spec", arg_specs.MODELS.values(), ids=list(arg_specs.MODELS))

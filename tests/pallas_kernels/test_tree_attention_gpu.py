@@ -123,7 +123,7 @@ def test_a_row_does_not_depend_on_the_others(interpret):
 @pytest.mark.parametrize("name", arg_specs.MODELS)
 def test_models_are_lowered_for_a_gpu(name, op):
     spec = arg_specs.MODELS[name]
-    function = functools.partial(op, **spec.options())
+    function = functools.partial(op, **spec.options(), backend="gpu")
     assert gpu_cases.kernels(function, **spec.arguments()) == 1
 
 
@@ -132,7 +132,7 @@ def test_a_backend_that_is_not_there_is_refused_with_those_that_are(monkeypatch)
     length = jnp.zeros((2,), jnp.int32)
     monkeypatch.setattr(api.backends, "platform", lambda: "gpu")
     for op in (tree_attention, part):
-        with pytest.raises(ValueError, match=r"must be one of gpu, xla .* got 'tpu'"):
+        with pytest.raises(ValueError, match=r"must be one of xla, gpu .* got 'tpu'"):
             op(**arrays, length=length, scale=1.0, backend="tpu")
     monkeypatch.setattr(api.triton, "available", lambda: False)
     with pytest.raises(ValueError, match=r"must be one of xla .* got 'gpu'"):
