@@ -47,7 +47,7 @@ PYTHON_LATEST ?= $(call first_python,python3.14 python3.13 python3.12 python3 \
     $(call pyenv_pythons,14 13 12),12)
 
 .PHONY: help setup demo test lint format smoke bench parity goldens \
-    test-latest test-latest-fast latest tpu tpu-check clean
+    test-latest test-latest-fast latest tpu tpu-check tpu-report clean
 
 help:
 	@echo 'make setup             .venv with everything, and the model $(MODEL)'
@@ -62,6 +62,7 @@ help:
 	@echo 'make test-latest       tests on the newest jax and flax, Python >= 3.12'
 	@echo 'make test-latest-fast  the part of them that CI runs'
 	@echo 'make tpu-check         compile kernels and rounds for TPU, without one'
+	@echo 'make tpu-report        what large models would take on TPUs'
 	@echo 'make clean             remove the environments and build outputs'
 
 setup: $(VENV)/.model
@@ -156,6 +157,9 @@ tpu-check: tpu
 	@if [ -e $(VENV_TPU)/.installed ]; \
 	  then $(VENV_TPU)/bin/python -m benchmarks.tpu.check $(TPU_ARGS); \
 	  else echo 'NOTICE: nothing was compiled for TPU: libtpu cannot be installed'; fi
+
+tpu-report: tpu
+	$(VENV_TPU)/bin/python -m benchmarks.tpu.report $(TPU_ARGS)
 
 clean:
 	rm -rf $(VENV) $(VENV_LATEST) $(VENV_PARITY) $(VENV_TPU) build dist $(OUT)

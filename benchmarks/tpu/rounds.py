@@ -2,48 +2,23 @@
 
 import math
 from collections.abc import Iterator
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 import specjax
-from benchmarks.tpu import chips, kernels
+from benchmarks.tpu import chips, kernels, models
 from specjax.core import axes
 from specjax.decoding import programs
 from specjax.models import config as config_lib
 from specjax.models import decoder
 from specjax.models import model as model_lib
 
-SMOLLM2 = config_lib.ModelConfig(
-    family="llama",
-    vocab_size=49152,
-    embed_size=576,
-    num_layers=30,
-    num_heads=9,
-    num_kv_heads=3,
-    head_size=64,
-    mlp_size=1536,
-    max_context=8192,
-    rope_theta=100_000.0,
-    tied_head=True,
-)
-LLAMA3_8B = config_lib.ModelConfig(
-    family="llama",
-    vocab_size=128256,
-    embed_size=4096,
-    num_layers=32,
-    num_heads=32,
-    num_kv_heads=8,
-    head_size=128,
-    mlp_size=14336,
-    max_context=8192,
-    rope_theta=500_000.0,
-    tied_head=False,
-)
 # Rounds by name: model, rows, capacity, and the chips that must hold them.
 ROUNDS = {
-    "smollm2-135m": (SMOLLM2, 1, 2048, "v5e", 1),
-    "llama-3-8b": (LLAMA3_8B, 8, 4096, "v5p", 4),
+    "smollm2-135m": (models.SMOLLM2, 1, 2048, "v5e", 1),
+    "llama-3-8b": (models.LLAMA3_8B, 8, 4096, "v5p", 4),
 }
 
 
@@ -82,7 +57,7 @@ def case(
     params = {"target": target, "drafter": {}, "verifier": {}}
     unsplit = recipe._replace(mesh=None)  # shapes only
     blank = jax.eval_shape(lambda p: programs.blank(unsplit, p, rows, capacity), params)
-    state = _lie(mesh, blank, axes.state_specs(mesh, blank))
+    state = lie(mesh, blank, axes.state_specs(mesh, blank))
     k = state.cache.k
     cache = math.prod(k.sharding.shard_shape(k.shape))
     return kernels.Case(
@@ -100,18 +75,28 @@ def case(
     )
 
 
-def weights(config: config_lib.ModelConfig, mesh: jax.sharding.Mesh):
-    """Shapes of stacked bfloat16 params, and where they lie."""
+def weights(
+    config: config_lib.ModelConfig, mesh: jax.sharding.Mesh, stacked: bool = True
+):
+    """Shapes of bfloat16 params, and where they lie.
+
+    Args:
+      config: of the model.
+      mesh: of chips.
+      stacked: whether the layers are.
+    """
 
     def made(key):
         params = decoder.init_params(config, key, jnp.dtype("bfloat16"))
-        return decoder.stack_layers(params)
+        return decoder.stack_layers(params) if stacked else params
 
     shapes = jax.eval_shape(made, jax.eval_shape(lambda: jax.random.key(0)))
-    return _lie(mesh, shapes, decoder.param_specs(mesh, shapes))
+    return lie(mesh, shapes, decoder.param_specs(mesh, shapes))
 
 
-def _lie(mesh, shapes, specs):
+def lie(mesh: jax.sharding.Mesh, shapes: Any, specs: Any) -> Any:
+    """Shapes that lie on a mesh as a tree of PartitionSpec says."""
+
     def place(leaf, spec):
         where = jax.sharding.NamedSharding(mesh, spec)
         return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=where)

@@ -6,7 +6,7 @@ import jax
 import pytest
 
 import specjax
-from benchmarks.tpu import check, chips, hlo, kernels, rounds
+from benchmarks.tpu import check, chips, hlo, kernels, models, report, rounds
 
 TEXT = """
   %copy.1 = bf16[1,30,3,2048,64]{3,4,2,1,0:T(8,128)(2,1)} copy(%get-tuple-element.1)
@@ -74,7 +74,7 @@ def test_without_libtpu_there_is_a_message(monkeypatch):
 
 def test_a_round_can_be_traced():
     config = dataclasses.replace(
-        rounds.SMOLLM2, num_layers=2, vocab_size=64, embed_size=32, mlp_size=16
+        models.SMOLLM2, num_layers=2, vocab_size=64, embed_size=32, mlp_size=16
     )
     mesh = specjax.make_mesh()
     one = rounds.case("tiny", config, rows=1, capacity=512, mesh=mesh)
@@ -86,7 +86,7 @@ def test_a_round_can_be_traced():
 
 def test_a_round_on_several_chips_names_the_weights_that_they_share():
     config = dataclasses.replace(
-        rounds.LLAMA3_8B, num_layers=2, vocab_size=64, embed_size=32, mlp_size=16
+        models.LLAMA3_8B, num_layers=2, vocab_size=64, embed_size=32, mlp_size=16
     )
     mesh = specjax.make_mesh(model=4)
     one = rounds.case("tiny", config, rows=2, capacity=512, mesh=mesh)
@@ -101,4 +101,41 @@ def test_a_weight_that_every_chip_holds_whole_is_refused(monkeypatch):
     axes = {**rounds.decoder.AXES, "down": ()}
     monkeypatch.setattr(rounds.decoder, "AXES", axes)
     with pytest.raises(ValueError, match=r"'down'.* is not split over the mesh"):
-        rounds.case("x", rounds.SMOLLM2, 1, 512, specjax.make_mesh(model=3))
+        rounds.case("x", models.SMOLLM2, 1, 512, specjax.make_mesh(model=3))
+
+
+def test_layers_are_counted_as_often_as_they_run(monkeypatch):
+    """Costs that are linear in layers, and cheaper with a window, come out exactly."""
+
+    def compile_(config, mesh, sizes, stacked=True):
+        assert not stacked
+        layers = [100.0 if window == 0 else 40.0 for window in config.windows]
+        read = 7.0 + sum(layers)
+        return dataclasses.replace(FACTS, read=read, flops=2 * read)
+
+    monkeypatch.setattr(report, "_compile", compile_)
+    config = dataclasses.replace(
+        models.GEMMA3_27B, num_layers=5, windows=(9, 9, 0, 9, 0)
+    )
+    read, flops = report._counted(config, None, (1, 1, 256))
+    assert read == 7 + 3 * 40 + 2 * 100
+    assert flops == 2 * read
+
+
+def test_the_report_takes_the_smallest_slice_that_holds_a_model(monkeypatch):
+    def compile_(config, mesh, sizes, stacked=True):
+        held = 40 * 2**30 // mesh.size
+        return dataclasses.replace(FACTS, arguments=held, temporaries=2**30)
+
+    monkeypatch.setattr(report, "_compile", compile_)
+    monkeypatch.setattr(
+        report.chips, "mesh", lambda name, n: specjax.make_mesh(model=n)
+    )
+    assert report._smallest(models.LLAMA3_8B, "v5e", 1, 256) == 4
+    assert report._smallest(models.LLAMA3_8B, "v5p", 1, 256) == 1
+    (one, *_) = report.steps("v5p", 1, 256)
+    assert (one.model, one.number, one.width) == ("llama-3-8b", 1, 1)
+    wanted = 1e3 * one.read / chips.CHIPS["v5p"].bandwidth
+    assert one.milliseconds == pytest.approx(wanted)
+    assert one.read == 100
+    assert report.table([one]).row_count == 1
