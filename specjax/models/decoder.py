@@ -244,19 +244,28 @@ def forward(
     return hidden, jnp.concatenate(chosen, axis=-1), rows
 
 
+@functools.partial(jax.jit, static_argnums=(0, 1))
+def _layer(config, window, params, x, cos, sin, shared, cache, layer):
+    """Traced once for all layers that differ in their weights only."""
+    return Layer(config).apply(
+        {"params": params}, x, cos, sin, shared, cache, window, layer
+    )
+
+
 def _unrolled(config, layers, x, cos, sin, shared, cache, features):
     outputs, keys, values = {}, [], []
     for i, layer_params in enumerate(layers):
         table = rope.table_of_layer(config, i)
-        x, (k, v) = Layer(config).apply(
-            {"params": layer_params},
+        x, (k, v) = _layer(
+            config,
+            config.window(i),
+            layer_params,
             x,
             cos[table],
             sin[table],
             shared,
             cache,
-            config.window(i),
-            i,
+            jnp.int32(i),
         )
         keys.append(k)
         values.append(v)
