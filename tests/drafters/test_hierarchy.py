@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from specjax import Engine
 from specjax.core import contracts, reading
 from specjax.core import tree as tree_lib
 from specjax.drafters import equipped
@@ -17,6 +18,7 @@ from specjax.drafters.compose.hierarchy import hierarchy
 from specjax.drafters.lookup.context_ngrams import context_ngrams
 from specjax.drafters.lookup.prompt_lookup import prompt_lookup
 from specjax.verify.exact import exact
+from tests import tiny_model
 from tests.drafters import replay
 from tests.drafters import test_context_ngrams as contexts
 from tests.drafters.fixed import fixed
@@ -448,3 +450,16 @@ def test_laws_are_dropped(make_view):
         assert tree.law is None
         assert tree.laws is None
         assert not drafter.needs.laws
+
+
+def test_fewer_nodes_than_a_chain_is_long():
+    """The walk may not go deeper than the tree is wide."""
+    made = equipped.equip(hierarchy(prompt_lookup(max_draft=9), max_nodes=3))
+    assert made.drafter.bounds == contracts.Bounds(nodes=3, depth=3, branching=1)
+    lm, text = tiny_model.language_model(), [5, 6, 7, 5, 6, 7, 5, 6]
+    options = {"max_new_tokens": 12, "ignore_eos": True}
+    wanted, got = (
+        Engine(lm, drafter, widths=(1,), prompt_widths=(16,)).generate(text, **options)
+        for drafter in ("none", made)
+    )
+    assert got.tokens == wanted.tokens

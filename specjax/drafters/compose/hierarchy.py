@@ -82,7 +82,7 @@ def hierarchy(
 
     limits = contracts.Bounds(
         nodes=nodes,
-        depth=depth,
+        depth=min(depth, nodes),
         branching=min(quota, sum(bound.branching for bound in bounds)),
     )
     return family.drafter(children, propose, limits, laws=False)
