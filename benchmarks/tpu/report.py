@@ -13,6 +13,7 @@ other.
 import argparse
 import dataclasses
 import json
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -82,10 +83,26 @@ def _smallest(config, chip: str, rows: int, capacity: int) -> int | None:
             for size in (config.num_kv_heads, config.mlp_size, config.vocab_size)
         ):
             continue
-        made = _compile(config, chips.mesh(chip, number), (rows, max(WIDTHS), capacity))
-        if made.arguments + made.temporaries <= _FULL * chips.CHIPS[chip].memory:
+        mesh, memory = chips.mesh(chip, number), chips.CHIPS[chip].memory
+        if _weights(config, mesh) > _FULL * memory:
+            continue
+        try:
+            made = _compile(config, mesh, (rows, max(WIDTHS), capacity))
+        except jax.errors.JaxRuntimeError as error:
+            if "RESOURCE_EXHAUSTED" in str(error):
+                continue
+            raise
+        if made.arguments + made.temporaries <= _FULL * memory:
             return number
     return None
+
+
+def _weights(config, mesh) -> int:
+    """Bytes of params that a chip holds."""
+    return sum(
+        math.prod(leaf.sharding.shard_shape(leaf.shape)) * leaf.dtype.itemsize
+        for leaf in jax.tree.leaves(rounds.weights(config, mesh))
+    )
 
 
 def _step(name, config, chip, mesh, sizes) -> Step:

@@ -9,7 +9,7 @@ import typer
 
 from specjax.cli import errors, interrupts, options, recipe
 
-_COMPILING = "compiling; the first run of a model and drafter takes longest"
+_COMPILING = "preparing programs; the first run of a model and drafter compiles them"
 _ROUNDS_UNSEEN = 16  # between two looks at the output when nobody watches it
 
 

@@ -96,7 +96,7 @@ def test_json_is_clean_where_a_log_is_told_of_compiling(generate, plain, monkeyp
     result = generate("--drafter", "none", "--max-new-tokens", 12, "--json")
     assert json.loads(result.stdout)["tokens"] == plain["tokens"]
     lines = result.stderr.splitlines()
-    assert [line.split()[0] for line in lines] == ["loading", "compiling;"]
+    assert [line.split()[0] for line in lines] == ["loading", "preparing"]
 
 
 def test_streamed_text_is_that_of_json(generate, plain):

@@ -73,7 +73,7 @@ def test_usage_error_is_one_line(command):
 
 def complaints(done):
     """Lines of standard error but for what says that something takes long."""
-    busy = (b"loading ", b"making ", b"compiling;")
+    busy = (b"loading ", b"making ", b"preparing ")
     return [x for x in done.stderr.splitlines() if not x.startswith(busy)]
 
 
