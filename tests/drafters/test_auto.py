@@ -71,7 +71,7 @@ def test_costs_are_measured_once_and_kept(tmp_path, monkeypatch):
 
 def test_a_damaged_table_is_measured_anew(tmp_path, monkeypatch):
     monkeypatch.setenv("SPECJAX_CACHE", str(tmp_path))
-    monkeypatch.setattr(costs, "measure", lambda *_: STEEP)
+    monkeypatch.setattr(costs, "measure", lambda *_, **__: STEEP)
     lm = tiny_model.language_model()
     auto_lib.measured(lm)
     (path,) = (tmp_path / "costs").iterdir()
