@@ -26,7 +26,7 @@ from benchmarks.tpu import chips, hlo, models, rounds
 from specjax.core import axes
 from specjax.core import tree as tree_lib
 from specjax.models import config as config_lib
-from specjax.models import decoder
+from specjax.models import decoder, placement
 
 MODELS = {
     "llama-3-8b": models.LLAMA3_8B,
@@ -78,12 +78,11 @@ def steps(chip: str, rows: int, capacity: int) -> Iterator[Step]:
 
 def _smallest(config, chip: str, rows: int, capacity: int) -> int | None:
     for number in chips.CHIPS[chip].slices:
-        if any(
-            size % number
-            for size in (config.num_kv_heads, config.mlp_size, config.vocab_size)
-        ):
-            continue
         mesh, memory = chips.mesh(chip, number), chips.CHIPS[chip].memory
+        try:
+            placement.check(mesh, config)
+        except ValueError:
+            continue  # It does not divide the model.
         if _weights(config, mesh) > _FULL * memory:
             continue
         try:
@@ -128,8 +127,8 @@ def _counted(config, mesh, sizes) -> tuple[float, float]:
     A window makes a layer cheaper; layers with one are counted as such.
     """
     windows = config.windows or (0,) * config.num_layers
-    none, total = None, {"read": 0.0, "flops": 0.0}
-    for window in sorted(set(windows)):
+    total = {"read": 0.0, "flops": 0.0}
+    for at, window in enumerate(sorted(set(windows))):
         one, two = (
             _compile(_cut(config, (window,) * count), mesh, sizes, stacked=False)
             for count in (1, 2)
@@ -137,9 +136,8 @@ def _counted(config, mesh, sizes) -> tuple[float, float]:
         for key in total:
             layer = getattr(two, key) - getattr(one, key)
             total[key] += windows.count(window) * layer
-            if none is None:
+            if at == 0:  # what stands outside the layers, once
                 total[key] += getattr(one, key) - layer
-        none = one
     return total["read"], total["flops"]
 
 

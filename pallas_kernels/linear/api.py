@@ -24,8 +24,8 @@ def linear(x: jax.Array, weight: Weight, *, backend: str | None = None) -> jax.A
     of them (to 24 bits with the sign), and to zeros where that is below 1e-30. All else
     is float32.
 
-    Tiled weights are multiplied by a Pallas kernel, on TPU for at most 256 rows and on
-    GPU for at most 64; XLA decodes and multiplies them everywhere else.
+    Tiled weights are multiplied by a Pallas kernel, on TPU for at most 256 rows, on GPU
+    for at most 64 and only where it is asked for; else XLA decodes and multiplies them.
 
     Args:
       x: f[..., K].

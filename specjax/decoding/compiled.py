@@ -39,8 +39,9 @@ class Programs:
 
     def blank(self, rows: int, capacity: int):
         """``programs.blank``; on a mesh, no device ever holds the whole state."""
-        make = functools.partial(programs.blank, self.recipe, rows=rows)
-        make = functools.partial(make, capacity=capacity)
+        make = functools.partial(
+            programs.blank, self.recipe, rows=rows, capacity=capacity
+        )
         return (jax.jit(make) if self.recipe.mesh else make)(self.params)
 
     def rows(self, count: int) -> int:
