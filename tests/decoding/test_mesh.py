@@ -20,7 +20,7 @@ EIGHT = {"num_heads": 8, "num_kv_heads": 4}
 def folder(tmp_path_factory):
     """A model of 8 heads and 4 kv heads."""
     path = tmp_path_factory.mktemp("eight")
-    saved_model.write(path, chat=False, **EIGHT)
+    saved_model.write(path, **EIGHT)
     return path
 
 
@@ -61,12 +61,25 @@ def test_an_engine_fills_a_batch_up_to_what_the_mesh_divides(pair):
     assert [held.rows(count) for count in (1, 2, 3, 5)] == [2, 2, 4, 8]
 
 
-def test_a_conversation_and_a_stream_go_over_a_mesh(pair):
+def test_streams_stop_strings_and_conversations_go_over_a_mesh(pair):
+    alone, split = engine(pair[0], "none"), engine(pair[1], "prompt_lookup")
     options = {"max_new_tokens": 8, "ignore_eos": True}
-    wanted = engine(pair[0], "none").generate("an owl", **options)
-    stream = engine(pair[1], "prompt_lookup").stream("an owl", **options)
-    tokens = [token for piece in stream for token in piece.tokens]
-    assert tokens == wanted.tokens
+    wanted = alone.generate("an owl", **options)
+    stream = split.stream("an owl", **options)
+    assert [token for piece in stream for token in piece.tokens] == wanted.tokens
+
+    # One row is ended from the host, the other goes on.
+    stop = next(char for char in wanted.text[1:] if char.isascii())
+    both = [
+        one.generate(["an owl", "x"], stop=stop, **options) for one in (alone, split)
+    ]
+    assert [one.tokens for one in both[0]] == [one.tokens for one in both[1]]
+    assert both[1][0].finish_reason == "stop"
+
+    talks = [one.conversation() for one in (alone, split)]
+    for question in ("an owl", "the ban"):
+        first, second = (talk.send(question, **options) for talk in talks)
+        assert first.tokens == second.tokens
 
 
 def test_each_device_holds_its_share_of_weights_and_cache(pair):
