@@ -7,6 +7,7 @@ scores 16 tokens, walks one step and commits one row.
 """
 
 import argparse
+import itertools
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -34,40 +35,45 @@ def run(
     *,
     widths: Sequence[int] = (1, 16),
     prompt_tokens: int = 128,
-    capacity: int = 1024,
+    capacities: Sequence[int] = (1024,),
     steps: int = 32,
     repeats: int = 7,
 ) -> list[dict[str, Any]]:
-    """Times rounds and bare steps of each width, taking turns.
+    """Times rounds and bare steps of each width and capacity, taking turns.
 
     Returns:
-      One dict a width and way of sampling: spread, tokens accepted (0 if the script
-      worked) and ``over_bare``, the ratio of the medians.
+      One dict a width, capacity and way of sampling: spread, tokens accepted (0 if the
+      script worked), ``over_bare``, the ratio of its median to the bare step's, and
+      for all but the first capacity ``over_first``, to the first's.
     """
-    rounds = {width: _compile_rounds(lm, width, capacity) for width in widths}
-    plain = {width: bare.compile_step(lm, width, capacity, steps) for width in widths}
+    sizes = list(itertools.product(widths, capacities))
+    rounds = {size: _compile_rounds(lm, *size) for size in sizes}
+    plain = {size: bare.compile_step(lm, *size, steps) for size in sizes}
     seconds: dict[Any, list[float]] = {}
     accepted: dict[Any, int] = {}
     middle = prompt_tokens + steps // 2
     for _ in range(repeats):
-        for width in widths:
-            seconds.setdefault((width, "bare"), []).append(plain[width](middle))
+        for size in sizes:
+            seconds.setdefault((*size, "bare"), []).append(plain[size](middle))
             for name, options in SAMPLINGS.items():
-                spent, kept = rounds[width](prompt_tokens, steps, options)
-                seconds.setdefault((width, name), []).append(spent)
-                accepted[width, name] = accepted.get((width, name), 0) + kept
+                spent, kept = rounds[size](prompt_tokens, steps, options)
+                seconds.setdefault((*size, name), []).append(spent)
+                accepted[*size, name] = accepted.get((*size, name), 0) + kept
+    medians = {case: statistics.median(spent) for case, spent in seconds.items()}
     results = []
-    for (width, name), spent in seconds.items():
-        ratio = statistics.median(spent) / statistics.median(seconds[width, "bare"])
-        results.append(
-            {
-                "width": width,
-                "case": name,
-                **measure.spread(spent),
-                "over_bare": round(ratio, 4),
-                "accepted": accepted.get((width, name), 0),
-            }
-        )
+    for (width, capacity, name), spent in seconds.items():
+        median, first = medians[width, capacity, name], capacities[0]
+        result = {
+            "width": width,
+            "capacity": capacity,
+            "case": name,
+            **measure.spread(spent),
+            "over_bare": round(median / medians[width, capacity, "bare"], 4),
+            "accepted": accepted.get((width, capacity, name), 0),
+        }
+        if capacity != first:
+            result["over_first"] = round(median / medians[width, first, name], 4)
+        results.append(result)
     return results
 
 
@@ -109,15 +115,18 @@ def main() -> None:
     """Parses options, measures, prints."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--model", default="smollm2-135m")
+    parser.add_argument("--weights", choices=("stored", "decoded", "dense"))
     parser.add_argument("--widths", type=measure.numbers, default=(1, 16))
     parser.add_argument("--prompt-tokens", type=int, default=128)
-    parser.add_argument("--capacity", type=int, default=1024)
+    parser.add_argument("--capacities", type=measure.numbers, default=(1024,))
     parser.add_argument("--steps", type=int, default=32)
     parser.add_argument("--repeats", type=int, default=7)
     settings = vars(parser.parse_args())
     specjax.enable_compilation_cache()
-    lm = specjax.load(settings["model"])
-    options = {key: value for key, value in settings.items() if key != "model"}
+    lm = specjax.load(settings["model"], weights=settings["weights"])
+    options = {
+        key: value for key, value in settings.items() if key not in ("model", "weights")
+    }
     measure.emit("overhead", {**settings, "dtype": lm.model.dtype}, run(lm, **options))
 
 

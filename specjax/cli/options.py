@@ -53,7 +53,12 @@ Mesh = Annotated[
 ]
 Verifier = Annotated[
     str | None,
-    _option("--verifier", "Rule that decides which drafts stay. [exact]", _MODEL),
+    _option(
+        "--verifier",
+        "Rule that decides which drafts stay: exact, rejection or "
+        "without_replacement. [exact]",
+        _MODEL,
+    ),
 ]
 MaxContext = Annotated[
     int | None,

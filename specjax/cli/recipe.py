@@ -19,6 +19,8 @@ from typing import Any
 
 import pydantic
 
+from specjax import invalid
+
 
 class _Table(pydantic.BaseModel):
     model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
@@ -118,8 +120,8 @@ def read(path: pathlib.Path | None) -> Recipe:
     try:
         return Recipe.model_validate(tables)
     except pydantic.ValidationError as error:
-        first = error.errors()[0]
-        key = ".".join(str(part) for part in first["loc"])
+        tables = (Recipe, DrafterRecipe, SamplingRecipe)
+        known = [name for table in tables for name in table.model_fields]
         raise ValueError(
-            f"--config: {path}: {key}: {first['msg']}, got {first['input']!r}"
+            f"--config: {path}: {invalid.describe(error, known)}"
         ) from error

@@ -14,12 +14,13 @@ from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from pallas_kernels import threshold
 from specjax.core import history as history_lib
 from specjax.core import sampling as sampling_lib
 
-_TINY_TEMPERATURE = 1e-6
+_TINY_TEMPERATURE = float(np.finfo(np.float32).tiny)  # smaller ones are flushed to 0
 
 
 @jax.tree_util.register_dataclass
@@ -132,6 +133,18 @@ def apply(
     return _skip(jnp.any(truncates & sampled), _truncate, state, sampling, logits)
 
 
+def tempered(logits: jax.Array, temperature: jax.Array) -> jax.Array:
+    """Logits f32[B, V] at a temperature, 0 at the best; at 1 for greedy rows.
+
+    Args:
+      logits: f32[B, V], as ``apply`` gives them.
+      temperature: f32[B]; however small, nothing overflows to NaN.
+    """
+    temperature = jnp.where(temperature > 0, temperature, 1.0)[:, None]
+    best = jnp.max(logits, axis=1, keepdims=True)
+    return (logits - best) / jnp.maximum(temperature, _TINY_TEMPERATURE)
+
+
 def _skip(wanted, function, state, sampling, logits):
     """Runs a processor only when some row wants it."""
     return jax.lax.cond(
@@ -185,9 +198,7 @@ def _unless_empty(masked: jax.Array, logits: jax.Array) -> jax.Array:
 
 def _truncate(state, sampling, logits):
     del state
-    best = jnp.max(logits, axis=1, keepdims=True)
-    temperature = jnp.maximum(sampling.temperature, _TINY_TEMPERATURE)[:, None]
-    scaled = (logits - best) / temperature  # f32[B, V], 0 at the best
+    scaled = tempered(logits, sampling.temperature)
     keep = scaled >= threshold.top_k(scaled, sampling.top_k)[:, None]
     weight = jnp.where(keep, jnp.exp(scaled), 0.0)  # f32[B, V], 1 at the best
     keep &= weight >= threshold.top_p(weight, sampling.top_p)[:, None]

@@ -7,12 +7,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from specjax import checks
 from specjax.core import noise
 
 NO_ID = -1
 MAX_STOP_IDS = 16
 MAX_BIASES = 64
-_INTEGERS = ("max_new_tokens", "min_new_tokens", "top_k", "seed")
+_INTEGERS = {  # the smallest and largest of each
+    "max_new_tokens": (1, checks.MOST),
+    "min_new_tokens": (0, checks.MOST),
+    "top_k": (0, checks.MOST),
+    "seed": (0, 2**32 - 1),
+}
 _LARGEST_BIAS = 1e30
 _LARGEST = 1e6  # keeps logits and scaled noise finite in float32
 _FLOATS = (
@@ -115,10 +121,8 @@ class SamplingOptions:
         self._check_ids(vocab_size)
 
     def _check_numbers(self) -> None:
-        for name in _INTEGERS:
-            if not hasattr(getattr(self, name), "__index__"):
-                got = getattr(self, name)
-                raise TypeError(f"{name} must be an integer, got {got!r}")
+        for name, (least, most) in _INTEGERS.items():
+            checks.integer("", name, getattr(self, name), least, most)
         for name in _FLOATS:
             if not hasattr(getattr(self, name), "__float__"):
                 got = getattr(self, name)
@@ -129,14 +133,14 @@ class SamplingOptions:
                     f"{getattr(self, name)}"
                 )
         rules = (
-            ("max_new_tokens", self.max_new_tokens >= 1, "at least 1"),
-            ("min_new_tokens", self.min_new_tokens >= 0, "at least 0"),
             ("temperature", self.temperature >= 0, "0 (greedy) or more"),
-            ("top_k", 0 <= self.top_k < 2**31, "0 (off) or more, below 2**31"),
             ("top_p", 0 < self.top_p <= 1, "in (0, 1], 1 is off"),
             ("min_p", 0 <= self.min_p <= 1, "in [0, 1], 0 is off"),
-            ("repetition_penalty", self.repetition_penalty > 0, "above 0, 1 is off"),
-            ("seed", 0 <= self.seed < 2**32, "an integer in [0, 2**32)"),
+            (
+                "repetition_penalty",
+                self.repetition_penalty >= 1 / _LARGEST,
+                f"{1 / _LARGEST:g} or more, 1 is off",
+            ),
         )
         for name, ok, expected in rules:
             if not ok:
@@ -156,10 +160,7 @@ class SamplingOptions:
             ("stop_token_ids", self.stop_token_ids),
         ):
             for token in ids:
-                if not 0 <= token < vocab_size:
-                    raise ValueError(
-                        f"{name} holds id {token}; ids are 0 to {vocab_size - 1}"
-                    )
+                checks.token_id(name, token, vocab_size)
         for token, bias in self.logit_bias.items():
             if np.isnan(bias) or bias > _LARGEST_BIAS:
                 raise ValueError(

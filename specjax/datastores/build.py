@@ -6,12 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from specjax import checkpoints
+from specjax import checkpoints, checks
 from specjax.datastores import counts
 from specjax.drafters.lookup import datastore as datastore_lib
 from specjax.drafters.lookup import suffix_array
 
 Notify = Callable[[int], None]  # documents done so far
+_RANGES = {"ngram": (2, 64), "max_phrases": (1, 4096), "max_ngrams": (1, 2**27)}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -29,11 +30,9 @@ class Sizes:
     max_ngrams: int = 100_000
 
     def validate(self) -> None:
-        """Raises ValueError naming the size that is out of range."""
-        for name, least in (("ngram", 2), ("max_phrases", 1), ("max_ngrams", 1)):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < least:
-                raise ValueError(f"{name} must be at least {least}, got {value!r}")
+        """Raises TypeError or ValueError naming the size that is out of range."""
+        for name, (least, most) in _RANGES.items():
+            checks.integer("", name, getattr(self, name), least, most)
 
 
 def from_documents(

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from pallas_kernels import tree_attention
-from specjax import shapes
+from specjax import checks, shapes
 from specjax.core import contracts, noise
 from specjax.core import round as round_lib
 from specjax.core import sampling as sampling_lib
@@ -17,7 +17,7 @@ from specjax.decoding import programs
 from specjax.drafters import equipped as equipped_lib
 from specjax.models import model as model_lib
 from specjax.models import placement
-from specjax.verify.exact import exact
+from specjax.verify import registry as rules
 
 _SMALLEST = 256  # slots of the smallest cache
 
@@ -172,7 +172,7 @@ def build(
     drafter: contracts.Drafter | equipped_lib.Equipped,
     *,
     max_new_tokens: int,
-    verifier: contracts.Verifier | None = None,
+    verifier: contracts.Verifier | str | None = None,
     widths: tuple[int, ...] = programs.WIDTHS,
     prompt_widths: tuple[int, ...] = programs.PROMPT_WIDTHS,
     mesh: jax.sharding.Mesh | None = None,
@@ -183,7 +183,7 @@ def build(
       model: ``lm.model`` of a loaded language model, or a Target of one's own.
       drafter: what drafts.
       max_new_tokens: capacity for new tokens.
-      verifier: ``exact()`` by default.
+      verifier: a rule or its name, ``exact()`` by default.
       widths: ladder of decode rounds.
       prompt_widths: chunks that prompts go in by.
       mesh: with axes "data" and "model", or one of them: the program is split over
@@ -195,8 +195,7 @@ def build(
         fit, or the mesh does not divide the model.
       TypeError: ``drafter`` is neither a Drafter nor an Equipped.
     """
-    if max_new_tokens < 1:
-        raise ValueError(f"max_new_tokens must be at least 1, got {max_new_tokens}")
+    checks.integer("", "max_new_tokens", max_new_tokens, 1)
     known = isinstance(model, model_lib.Model)
     if mesh is not None:
         mesh = placement.automatic(mesh)
@@ -205,7 +204,7 @@ def build(
     recipe = programs.recipe(
         model.target if known else model,
         equipped_lib.equip(drafter).drafter,
-        exact() if verifier is None else verifier,
+        rules.resolve(verifier),
         widths=widths,
         prompt_widths=prompt_widths,
         mesh=mesh,

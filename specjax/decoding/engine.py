@@ -7,7 +7,7 @@ from typing import Any
 
 import jax
 
-from specjax import checkpoints
+from specjax import checkpoints, checks
 from specjax.core import contracts
 from specjax.core import round as round_lib
 from specjax.core import sampling as sampling_lib
@@ -18,7 +18,7 @@ from specjax.decoding import run as run_lib
 from specjax.drafters import registry
 from specjax.drafters.none import none
 from specjax.models import placement
-from specjax.verify.exact import exact
+from specjax.verify import registry as rules
 
 _USELESS_CALLS = 64
 _USELESS_TAU = 1.02
@@ -41,7 +41,7 @@ class Engine:
         lm: checkpoints.LanguageModel,
         drafter: registry.Drafting | None = None,
         *,
-        verifier: contracts.Verifier | None = None,
+        verifier: contracts.Verifier | str | None = None,
         widths: tuple[int, ...] | None = None,
         prompt_widths: tuple[int, ...] = programs.PROMPT_WIDTHS,
         max_context: int | None = None,
@@ -52,7 +52,7 @@ class Engine:
           lm: the target, loaded.
           drafter: what drafts: a Drafter, an Equipped, a name with options such as
             "suffix:max_nodes=7", or a table {"name", "options"}. ``none()`` by default.
-          verifier: ``exact()`` by default.
+          verifier: a rule or its name, ``exact()`` by default.
           widths: ladder of decode rounds; by default the drafter's own, or the usual
             one.
           prompt_widths: chunks that prompts go in by.
@@ -77,6 +77,8 @@ class Engine:
                 "with an embedding of the same size"
             )
         limit = lm.model.config.max_context
+        if max_context is not None:
+            checks.integer("", "max_context", max_context, -checks.MOST)
         if max_context is not None and not 2 <= max_context <= limit:
             raise ValueError(
                 f"max_context must be 2 to {limit}, the limit of {lm.name!r}, got "
@@ -88,7 +90,7 @@ class Engine:
         self._recipe = programs.recipe(
             lm.model.target,
             chosen.drafter,
-            exact() if verifier is None else verifier,
+            rules.resolve(verifier),
             widths=widths or chosen.widths or programs.WIDTHS,
             prompt_widths=prompt_widths,
             mesh=lm.mesh,
@@ -169,8 +171,7 @@ class Engine:
         Returns:
           An iterator of ``Piece``, whose ``result()`` gives the Result so far.
         """
-        if rounds < 1:
-            raise ValueError(f"rounds must be at least 1, got {rounds}")
+        checks.integer("", "rounds", rounds, 1)
         job = self.prepare(
             [prompt], options, stop=stop, ignore_eos=ignore_eos, chat=chat
         )
@@ -201,10 +202,10 @@ class Engine:
           ValueError: ``rows`` or ``prompt_tokens`` is below 1, or they don't fit.
         """
         for name, value in (("rows", rows), ("prompt_tokens", prompt_tokens)):
-            if value < 1:
-                raise ValueError(f"warmup: {name} must be at least 1, got {value}")
+            checks.integer("warmup", name, value, 1)
         began = time.perf_counter()
         most = sampling_lib.SamplingOptions(**options).max_new_tokens
+        checks.integer("warmup", "max_new_tokens", most, 1)
         job = request.Job(
             ids=[[0] * prompt_tokens] * rows,
             options=sampling_lib.SamplingOptions(max_new_tokens=most),
@@ -283,7 +284,10 @@ class Engine:
 
         Raises:
           ValueError: a prompt does not fit, or the memory is of other sizes.
+          TypeError: ``memory`` is none.
         """
+        if memory is not None and not isinstance(memory, memory_lib.Memory):
+            raise TypeError(f"memory must be a Memory, got {type(memory).__name__}")
         longest = max(len(ids) for ids in job.ids)
         capacity = self.capacity(longest, job.options.max_new_tokens)
         return run_lib.Run(

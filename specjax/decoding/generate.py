@@ -22,6 +22,10 @@ def _engine(
     max_context: int | None,
 ) -> engine_lib.Engine:
     """The engine of these parts, kept so that a second call compiles nothing."""
+    if not isinstance(lm, checkpoints.LanguageModel):
+        raise TypeError(
+            f"lm must be a loaded model, got {lm!r:.80}; load it: specjax.load(NAME)"
+        )
     chosen = _DEFAULT if drafter is None else drafter
     # What is only named is the same drafter as often as it is spelled so.
     named = isinstance(chosen, str | Mapping)
@@ -59,6 +63,7 @@ def generate(
 
     Raises:
       ValueError: see ``Engine`` and ``Engine.generate``.
+      TypeError: ``lm`` is no loaded model, or an argument is of the wrong kind.
     """
     return _engine(lm, drafter, max_context).generate(prompt, **options)
 

@@ -14,6 +14,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
+from specjax import checks
 from specjax.core import axes, contracts
 from specjax.core import history as history_lib
 from specjax.core import processors as processors_lib
@@ -75,10 +76,10 @@ def recipe(
             "'without_replacement' or 'exact'"
         )
     for name, values in (("widths", widths), ("prompt_widths", prompt_widths)):
-        if not values or min(values) < 1:
-            raise ValueError(
-                f"{name} must be positive, one or more integers, got {values}"
-            )
+        if not values:
+            raise ValueError(f"{name} must be one or more integers, got none")
+        for value in values:
+            checks.integer("", name, value, 1)
     return Recipe(
         parts=round_lib.Parts(target, drafter, verifier),
         decode_plan=round_lib.decode_plan(drafter, tuple(widths), trunk=1),

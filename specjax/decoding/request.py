@@ -2,11 +2,11 @@
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from specjax import checkpoints
+from specjax import checkpoints, checks
 from specjax.core import sampling as sampling_lib
 
 Prompt = str | Sequence[int] | Sequence[Mapping[str, str]]
@@ -50,13 +50,7 @@ def job(
       ValueError: bad options, or a prompt that is empty or not of this model.
       TypeError: an option is of the wrong kind.
     """
-    stop = (stop,) if isinstance(stop, str) else tuple(stop)
-    if any(not text for text in stop):
-        raise ValueError(
-            "stop holds an empty string, which every text has; leave it out"
-        )
-    if num_samples < 1:
-        raise ValueError(f"num_samples must be at least 1, got {num_samples}")
+    checks.integer("", "num_samples", num_samples, 1)
     if not prompts:
         raise ValueError("prompt is an empty list; give at least one prompt")
     chosen = sampling_options(lm, options, ignore_eos=ignore_eos)
@@ -65,7 +59,7 @@ def job(
         ids=[row for row in ids for _ in range(num_samples)],
         options=chosen,
         samples=list(range(num_samples)) * len(ids),
-        stop=stop,
+        stop=_stop_strings(stop),
     )
 
 
@@ -121,12 +115,22 @@ def encode(
             f"prompt mixes {len(messages)} chat messages with other entries; give "
             "messages only or token ids only"
         )
-    ids = [int(cast(int, token)) for token in prompt]
-    vocab = lm.model.config.vocab_size
-    for token in ids:
-        if not 0 <= token < vocab:
-            raise ValueError(f"prompt holds id {token}; ids are 0 to {vocab - 1}")
-    return ids
+    vocab_size = lm.model.config.vocab_size
+    return [checks.token_id("prompt", token, vocab_size) for token in prompt]
+
+
+def _stop_strings(stop: str | Sequence[str]) -> tuple[str, ...]:
+    if not isinstance(stop, Sequence) or isinstance(stop, bytes):
+        raise TypeError(f"stop must be text or a list of texts, got {stop!r}")
+    stop = (stop,) if isinstance(stop, str) else tuple(stop)
+    for text in stop:
+        if not isinstance(text, str):
+            raise TypeError(f"stop must be text or a list of texts, holds {text!r}")
+        if not text:
+            raise ValueError(
+                "stop holds an empty string, which every text has; leave it out"
+            )
+    return stop
 
 
 def is_batch(prompt: Any) -> bool:
@@ -137,7 +141,7 @@ def is_batch(prompt: Any) -> bool:
     """
     if isinstance(prompt, str):
         return False
-    if not isinstance(prompt, Sequence):
+    if not isinstance(prompt, Sequence) or isinstance(prompt, bytes | bytearray):
         raise TypeError(
             "prompt must be text, token ids, chat messages or a list of such, got "
             f"{type(prompt).__name__}"

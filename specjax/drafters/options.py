@@ -4,12 +4,11 @@ What a factory takes is read off its signature and the Args of its docstring, so
 listings and messages can't say anything else than the code.
 """
 
-import difflib
 import inspect
 import math
 import os
 import re
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection
 from typing import Any, NamedTuple
 
 FILLED_IN = "vocab_size"  # the registry takes it from the target: no one's choice
@@ -177,12 +176,6 @@ def of(
 def summary(function: Callable[..., Any]) -> str:
     """The first line of a docstring."""
     return _plain((inspect.getdoc(function) or "").partition("\n")[0])
-
-
-def suggestion(word: str, known: Iterable[str]) -> str:
-    """A question to put into a message, " did you mean 'x'?", where one comes close."""
-    close = difflib.get_close_matches(word, list(known), n=1)
-    return f" did you mean {close[0]!r}?" if close else ""
 
 
 def _meanings(doc: str) -> dict[str, str]:

@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from specjax import checkpoints
+from specjax import checkpoints, checks
 from specjax.drafters import equipped
 from specjax.drafters import options as options_lib
 
@@ -152,7 +152,7 @@ def describe(name: str) -> Named:
     """
     if name not in _NAMED:
         raise ValueError(
-            f"drafter: unknown name {name!r};{options_lib.suggestion(name, _NAMED)} "
+            f"drafter: unknown name {name!r};{checks.suggestion(name, _NAMED)} "
             f"known are {', '.join(_NAMED)}"
         )
     return _NAMED[name]
@@ -230,7 +230,7 @@ def _read(named: Named, given: Options) -> dict[str, Any]:
         if key not in known:
             raise ValueError(
                 f"drafter {named.name!r}: unknown option {key!r};"
-                f"{options_lib.suggestion(key, known)} it takes "
+                f"{checks.suggestion(key, known)} it takes "
                 f"{', '.join(known) or 'none'}"
             )
     for option in named.options:

@@ -6,6 +6,14 @@ from typing import Any
 
 from specjax.evaluation import table
 
+_FIELDS = {
+    "drafter_mb",
+    "propose_ms",
+    "observe_ms",
+    "drafted_per_source",
+    "accepted_per_source",
+}
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Cost:
@@ -35,12 +43,12 @@ def summarise(rows: Sequence[dict[str, Any]]) -> list[Cost]:
     found = []
     for drafter in dict.fromkeys(row["drafter"] for row in rows):
         mine = [row for row in rows if row["drafter"] == drafter]
-        if "drafter_mb" not in mine[0]:
+        if not all(_FIELDS <= row.keys() for row in mine):
             continue
         sources = {
             name: (
-                sum(row["drafted_per_source"][name] for row in mine),
-                sum(row["accepted_per_source"][name] for row in mine),
+                sum(row["drafted_per_source"].get(name, 0) for row in mine),
+                sum(row["accepted_per_source"].get(name, 0) for row in mine),
             )
             for name in mine[0]["drafted_per_source"]
         }

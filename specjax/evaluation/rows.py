@@ -8,13 +8,42 @@ import json
 import os
 import pathlib
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any
 
-from specjax import files
+import pydantic
+
+from specjax import files, invalid
 
 Row = dict[str, Any]
-NUMBERS = ("decode_seconds", "new_tokens", "target_calls", "drafted", "accepted")
-_NEEDED = ("question_id", "category", "turn", "drafter", "tokens", "identical")
+Count = Annotated[int, pydantic.Field(ge=0)]
+Measure = Annotated[float, pydantic.Field(ge=0, allow_inf_nan=False)]
+
+
+class _Result(pydantic.BaseModel):
+    """What a row must hold for tables and reports; it may hold more."""
+
+    model_config = pydantic.ConfigDict(strict=True)
+
+    question_id: int | str
+    category: str
+    turn: Count
+    drafter: str
+    tokens: list[int]
+    identical: bool
+    first_difference: Count | None = None
+    margin_at_difference: float | None = None
+    decode_seconds: Measure
+    new_tokens: Count
+    target_calls: Count
+    drafted: Count
+    accepted: Count
+    batch: Annotated[int, pydantic.Field(ge=1)] = 1
+    settings: dict[str, Any] = {}
+    drafter_mb: Measure = 0.0
+    propose_ms: Measure = 0.0
+    observe_ms: Measure = 0.0
+    drafted_per_source: dict[str, Count] = {}
+    accepted_per_source: dict[str, Count] = {}
 
 
 def read(path: str | os.PathLike[str]) -> list[Row]:
@@ -37,18 +66,13 @@ def read(path: str | os.PathLike[str]) -> list[Row]:
             raise ValueError(
                 f"results: {path}:{number}: not a line of JSON ({error})"
             ) from error
-        lacking = [k for k in _NEEDED if not isinstance(row, dict) or k not in row]
-        if lacking:
-            raise ValueError(
-                f"results: {path}:{number}: not a row of `bench`, {lacking[0]!r} is "
-                "missing"
-            )
-        wrong = [k for k in NUMBERS if not isinstance(row.get(k), int | float)]
-        if wrong or not isinstance(row["tokens"], list):
+        try:
+            _Result.model_validate(row)
+        except pydantic.ValidationError as error:
             raise ValueError(
                 f"results: {path}:{number}: not a row of `bench`, "
-                f"{(wrong or ['tokens'])[0]!r} is not what it should be"
-            )
+                f"{invalid.describe(error)}"
+            ) from error
         found.append(row)
     return found
 

@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 
 from specjax.core import noise
+from specjax.core import processors as processors_lib
 from specjax.core import tree as tree_lib
 from specjax.verify import walk
 
@@ -23,11 +24,10 @@ def target_law(logits: jax.Array, temperature: jax.Array) -> jax.Array:
       logits: f32[B, V], processed.
       temperature: f32[B].
     """
-    sampled = temperature > 0
-    scale = jnp.where(sampled, temperature, 1.0)[:, None]
     best = jnp.argmax(logits, axis=1).astype(jnp.int32)
     greedy = _one_hot(best, logits.shape[1])
-    return jnp.where(sampled[:, None], jax.nn.softmax(logits / scale, axis=1), greedy)
+    law = jax.nn.softmax(processors_lib.tempered(logits, temperature), axis=1)
+    return jnp.where((temperature > 0)[:, None], law, greedy)
 
 
 def accept(

@@ -83,8 +83,7 @@ def emission_law(place: walk.Place, children: jax.Array, lenience: float) -> jax
     """
     temperature = place.sampling.temperature
     sampled = (temperature > 0)[:, None]
-    scale = jnp.where(sampled, temperature[:, None], 1.0)
-    law = jax.nn.softmax(place.logits / scale, axis=1)
+    law = jax.nn.softmax(processors_lib.tempered(place.logits, temperature), axis=1)
     chances = jnp.take_along_axis(law, place.tree.token, axis=1)  # f32[B, N]
     slot = jnp.argmax(jnp.where(children, chances, -1.0), axis=1)[:, None]
     token = jnp.take_along_axis(place.tree.token, slot, axis=1)  # i32[B, 1]

@@ -12,6 +12,24 @@ _RULES = {
 }
 
 
+def resolve(verifier: contracts.Verifier | str | None) -> contracts.Verifier:
+    """A rule, made already or only named; ``exact()`` if None.
+
+    Raises:
+      ValueError: there is none of that name.
+      TypeError: it is nothing of the kind.
+    """
+    if verifier is None:
+        return exact()
+    if isinstance(verifier, str):
+        return by_name(verifier)
+    if not isinstance(verifier, contracts.Verifier):
+        raise TypeError(
+            f"verifier must be a rule or its name, got {type(verifier).__name__}"
+        )
+    return verifier
+
+
 def by_name(name: str) -> contracts.Verifier:
     """The rule of that name with its default settings.
 

@@ -1,6 +1,7 @@
 """Benchmarks run on the tiny model: that they work, not how fast it is."""
 
 import io
+import itertools
 import json
 import os
 import pathlib
@@ -62,12 +63,14 @@ def test_forward(lm, capsys):
 
 def test_overhead_holds_rounds_at_their_width(lm):
     found = overhead.run(
-        lm, widths=(1, 4), prompt_tokens=16, capacity=256, steps=4, repeats=2
+        lm, widths=(1, 4), prompt_tokens=16, capacities=(256, 512), steps=4, repeats=2
     )
-    cases = {(x["width"], x["case"]): x for x in found}
-    assert set(cases) == {(w, c) for w in (1, 4) for c in ("bare", *overhead.SAMPLINGS)}
-    assert cases[4, "bare"]["over_bare"] == 1.0
-    assert cases[4, "greedy"]["accepted"] == 0
+    cases = {(x["width"], x["capacity"], x["case"]): x for x in found}
+    names = ("bare", *overhead.SAMPLINGS)
+    assert set(cases) == set(itertools.product((1, 4), (256, 512), names))
+    assert cases[4, 512, "bare"]["over_bare"] == 1.0
+    assert cases[4, 256, "greedy"]["accepted"] == 0
+    assert {x["capacity"] for x in found if "over_first" in x} == {512}
 
 
 def test_peers_are_compared():

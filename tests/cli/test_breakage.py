@@ -56,7 +56,7 @@ def test_config_of_wrong_types(run, make_model, change):
 def test_rows_of_results_without_numbers(run, tmp_path):
     names = ("question_id", "category", "turn", "drafter", "tokens", "identical")
     (tmp_path / "r.jsonl").write_text(json.dumps(dict.fromkeys(names, "x")) + "\n")
-    refused(run("report", tmp_path / "r.jsonl", "--out", tmp_path), "decode_seconds")
+    refused(run("report", tmp_path / "r.jsonl", "--out", tmp_path), "turn")
 
 
 def test_bench_context_of_zero(run, model_folder, dataset):

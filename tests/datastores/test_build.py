@@ -76,11 +76,20 @@ def test_no_documents():
 
 
 @pytest.mark.parametrize(
-    "sizes", [{"ngram": 1}, {"max_phrases": 0}, {"max_ngrams": 0}, {"ngram": True}]
+    "sizes",
+    [
+        {"ngram": 1},
+        {"ngram": 10**9},
+        {"max_phrases": 0},
+        {"max_phrases": 10**8},
+        {"max_ngrams": 0},
+        {"ngram": True},
+        {"ngram": 2.5},
+    ],
 )
 def test_bad_sizes(sizes):
     (name,) = sizes
-    with pytest.raises(ValueError, match=f"^{name} must be at least"):
+    with pytest.raises((TypeError, ValueError), match=f"^{name} must be a"):
         datastores.from_documents(
             [[1]], vocab_size=5, fingerprint="", sizes=datastores.Sizes(**sizes)
         )

@@ -221,6 +221,31 @@ def spread(store):
     return np.where(store.arrays["text"] < 0, -1, store.arrays["text"] // 2)
 
 
+def test_two_that_save_at_once_leave_one_whole(folder, store, monkeypatch):
+    other = dataclasses.replace(store, arrays={**store.arrays, "text": spread(store)})
+    replace = os.replace
+
+    def interrupted(part, path):
+        replace(part, path)
+        if "arrays-" in str(path):
+            monkeypatch.setattr(os, "replace", replace)
+            datastores.save(folder, other)
+
+    monkeypatch.setattr(os, "replace", interrupted)
+    datastores.save(folder, store)
+    assert_equal(datastores.load(folder), store)
+
+
+def test_what_a_dead_process_left_is_swept_up_later(folder, store):
+    left = folder / "arrays-0123456789abcdef.safetensors.99999.part"
+    left.write_text("")
+    datastores.save(folder, store)
+    assert left.exists()  # it may be somebody's who is writing it now
+    os.utime(left, (0, 0))
+    datastores.save(folder, store)
+    assert not left.exists()
+
+
 def test_files_of_others_are_left_alone(folder, store):
     (folder / "arrays-of-mine.safetensors").write_text("")
     datastores.save(folder, store)

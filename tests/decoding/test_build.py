@@ -69,7 +69,7 @@ def test_bad_arguments(lm, arguments):
         decode(params, jnp.zeros((2, 510), jnp.int32), lengths, sampled, seeds)
     with pytest.raises(ValueError, match="max_new_tokens must be at least 1"):
         build(lm.model, drafters.none(), max_new_tokens=0)
-    with pytest.raises(ValueError, match="widths must be positive"):
+    with pytest.raises(ValueError, match="widths must be at least 1"):
         build(lm.model, drafters.none(), max_new_tokens=1, widths=(0, 4))
 
 

@@ -88,6 +88,62 @@ def test_bad_requests_compile_nothing(engine, prompt, options, message):
 
 
 @pytest.mark.parametrize(
+    ("prompt", "options", "message"),
+    [
+        (b"abc", {}, "prompt must be text"),
+        (7, {}, "prompt must be text"),
+        ([1, 2.5], {}, "prompt holds 2.5; ids are integers"),
+        ([1, "2"], {}, "prompt holds '2'; ids are integers"),
+        ([1, True], {}, "prompt holds True; ids are integers"),
+        (["a", {"role": "user"}], {}, "prompt holds 'role'; ids are integers"),
+        (TEXT, {"stop": 5}, "stop must be text"),
+        (TEXT, {"stop": b"a"}, "stop must be text"),
+        (TEXT, {"stop": [5]}, "stop must be text"),
+        (TEXT, {"num_samples": "2"}, "num_samples must be an integer"),
+        (TEXT, {"max_new_tokens": 1.5}, "max_new_tokens must be an integer"),
+        (TEXT, {"stop_token_ids": [1.5]}, "stop_token_ids holds 1.5"),
+        (TEXT, {"stop_token_ids": "12"}, "stop_token_ids holds '1'"),
+        (TEXT, {"banned_ids": [1.5]}, "banned_ids holds 1.5"),
+        (TEXT, {"logit_bias": {1.5: 1.0}}, "logit_bias holds 1.5"),
+        (TEXT, {"memory": "x"}, "memory must be a Memory"),
+    ],
+)
+def test_requests_of_the_wrong_kind_compile_nothing(engine, prompt, options, message):
+    before = engine.programs.count
+    with pytest.raises(TypeError, match=message):
+        engine.generate(prompt, **options)
+    assert engine.programs.count == before
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"widths": (1.5,)},
+        {"widths": (0,)},
+        {"prompt_widths": ()},
+        {"max_context": 300.5},
+        {"verifier": "exactly"},
+        {"verifier": 3},
+    ],
+)
+def test_engines_that_can_not_be(lm, options):
+    (name,) = options
+    with pytest.raises((TypeError, ValueError), match=f"^{name} must be"):
+        Engine(lm, drafters.none(), **options)
+
+
+def test_a_verifier_by_its_name(lm):
+    options = {**WIDTHS, "max_context": 256}
+    named = Engine(lm, verifier="without_replacement", **options)
+    assert named.generate(TEXT, max_new_tokens=4).tokens
+
+
+def test_generate_takes_a_loaded_model_only():
+    with pytest.raises(TypeError, match=r"^lm must be a loaded model, got 'smollm2"):
+        generate("smollm2-135m", TEXT)
+
+
+@pytest.mark.parametrize(
     "drafter",
     [
         "prompt_lookup:max_draft=3",

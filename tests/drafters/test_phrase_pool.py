@@ -8,6 +8,7 @@ import pytest
 
 from specjax.drafters.compose.with_suffixes import with_suffixes
 from specjax.drafters.lookup.phrase_pool import phrase_pool
+from specjax.drafters.none import none
 from tests.drafters import replay
 from tests.drafters.fixed import fixed
 
@@ -193,6 +194,14 @@ def test_alone_it_continues_the_text():
             hits += len(seen.path)
     assert hits > 5
     assert pool.bounds.branching == 1
+
+
+def test_trees_too_small_to_learn_from():
+    """A pool that drafts nothing, alone: each tree is a trunk of one token."""
+    pool = phrase_pool(suffixes=0, text=False, vocab_size=VOCAB, buckets=64)
+    plain = replay.record(none(), [[1, 2, 3]], rounds=3)
+    found = replay.record(pool, [[1, 2, 3]], rounds=3)
+    assert [seen.new for seen in found[0]] == [seen.new for seen in plain[0]]
 
 
 def test_what_it_needs():

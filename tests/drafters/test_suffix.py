@@ -397,7 +397,7 @@ def test_a_store_keeps_its_tokenizer():
 
 def test_a_bias_that_no_match_in_the_store_can_make_up_for():
     with pytest.raises(ValueError, match=r"store_bias must be 0 to .* = 0 with"):
-        stored(store_of([1, 2]), [[1, 2]], max_match=3, min_match=3)
+        suffix_with_store(store_of([1, 2]), max_match=3, min_match=3)
     assert drafted(suffix(max_match=3, min_match=3), [[1, 2]]) == [[]]
 
 

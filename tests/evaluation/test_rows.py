@@ -7,7 +7,8 @@ from specjax.evaluation import rows
 
 def row(question, drafter, **changes):
     base = {"question_id": question, "turn": 0, "category": "c", "drafter": drafter}
-    numbers = dict.fromkeys(rows.NUMBERS, 1)
+    counts = ("new_tokens", "target_calls", "drafted", "accepted")
+    numbers = {"decode_seconds": 1.5, **dict.fromkeys(counts, 1)}
     shared = {"tokens": [1], "identical": True, "settings": {"a": 1}}
     return {**base, **numbers, **shared, **changes}
 
@@ -48,4 +49,37 @@ def test_a_line_that_is_no_result_is_named(tmp_path):
     path = tmp_path / "r.jsonl"
     path.write_text('{"question_id": 1}\n')
     with pytest.raises(ValueError, match=r":1: .*category"):
+        rows.read(path)
+
+
+@pytest.mark.parametrize(
+    ("name", "wrong"),
+    [
+        ("tokens", [1, "2"]),
+        ("tokens", None),
+        ("identical", "yes"),
+        ("category", 3),
+        ("decode_seconds", "1"),
+        ("decode_seconds", float("nan")),
+        ("new_tokens", -1),
+        ("target_calls", True),
+        ("batch", 0),
+        ("settings", []),
+        ("margin_at_difference", "wide"),
+        ("drafter_mb", None),
+        ("drafted_per_source", {"text": "1"}),
+    ],
+)
+def test_a_value_that_no_result_has_is_named(tmp_path, name, wrong):
+    path = tmp_path / "r.jsonl"
+    rows.append(path, [row(1, "none"), row(1, "x", **{name: wrong})])
+    with pytest.raises(ValueError, match=rf":2: .*{name}"):
+        rows.read(path)
+
+
+@pytest.mark.parametrize("line", ["3", "[]", "null"])
+def test_a_line_that_is_no_object_is_refused(tmp_path, line):
+    path = tmp_path / "r.jsonl"
+    path.write_text(f"{line}\n")
+    with pytest.raises(ValueError, match=":1: not a row of `bench`"):
         rows.read(path)

@@ -82,6 +82,13 @@ def test_law_at_temperature_zero_is_the_first_best():
     np.testing.assert_allclose(found[1], expected / expected.sum(), rtol=1e-6)
 
 
+@pytest.mark.parametrize("temperature", [1e-6, 1e-30, 1e-38, 1e-45])
+def test_law_at_a_tiny_temperature_is_all_on_the_best(temperature):
+    logits = f32([[60.0, 61.0, -np.inf], [-1e30, -60.0, -61.0]])
+    found = candidates.target_law(logits, f32([temperature] * 2))
+    np.testing.assert_array_equal(found, [[0, 1, 0]] * 2)
+
+
 @pytest.mark.parametrize("q", [[0.1, 0.2, 0.3, 0.4], [0, 1, 0, 0], [0.5, 0, 0.3, 0.2]])
 @pytest.mark.parametrize("count", [1, 2, 3])
 def test_law_of_every_drawing_is_the_target(q, count):

@@ -109,6 +109,12 @@ def emission_rows(make_view, tokens, lenience, temperature=1.0):
     return np.asarray(lenient_lib.emission_law(place, children, lenience))
 
 
+def test_emission_law_at_a_tiny_temperature_is_all_on_the_best(make_view):
+    best = int(np.argmax(P))
+    laws = emission_rows(make_view, [best, 1 - best], 3.0, temperature=1e-38)
+    np.testing.assert_array_equal(laws, np.eye(VOCAB)[[best, best]])
+
+
 @pytest.mark.parametrize("lenience", [1.0, 2.0, 3.0, 1e6])
 def test_emission_rows_are_the_twin_s(make_view, lenience):
     found = emission_rows(make_view, range(VOCAB), lenience)

@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from typing import Any
 
-from specjax import checkpoints
-from specjax.drafters import checks, equipped, registry
+from specjax import checkpoints, checks
+from specjax.drafters import equipped, registry
 from specjax.drafters import options as options_lib
 from specjax.drafters.compose import schedule
 from specjax.drafters.compose.cascade import cascade, nested_params

@@ -1,9 +1,10 @@
 """Several drafters side by side, under one budget."""
 
+from specjax import checks
 from specjax.core import contracts
 from specjax.core import tree as tree_lib
 from specjax.core import union as union_lib
-from specjax.drafters import checks, equipped
+from specjax.drafters import equipped
 from specjax.drafters.compose import family
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from specjax.drafters import checks
+from specjax import checks
 
 Matrix = tuple[tuple[int, ...], ...]
 MODES = ("increment", "cumulative")

@@ -6,10 +6,10 @@ import functools
 import jax
 import jax.numpy as jnp
 
+from specjax import checks
 from specjax.core import contracts, noise
 from specjax.core import round as round_lib
 from specjax.core import tree as tree_lib
-from specjax.drafters import checks
 from specjax.drafters.compose import emission
 from specjax.drafters.compose import inner as inner_lib
 from specjax.verify.lenient import check_lenience

@@ -16,11 +16,11 @@ import functools
 import jax
 import jax.numpy as jnp
 
+from specjax import checks
 from specjax.core import contracts
 from specjax.core import history as history_lib
 from specjax.core import outcome as outcome_lib
 from specjax.core import tree as tree_lib
-from specjax.drafters import checks
 from specjax.drafters.lookup import match, phrases, windows
 from specjax.drafters.lookup import table as table_lib
 

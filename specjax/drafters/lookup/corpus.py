@@ -15,10 +15,11 @@ import functools
 import jax
 import jax.numpy as jnp
 
+from specjax import checks
 from specjax.core import contracts
 from specjax.core import history as history_lib
 from specjax.core import tree as tree_lib
-from specjax.drafters import checks, equipped
+from specjax.drafters import equipped
 from specjax.drafters.lookup import datastore as datastore_lib
 from specjax.drafters.lookup import suffix_array, windows
 from specjax.drafters.stateless import stateless

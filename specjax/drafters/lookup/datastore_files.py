@@ -6,11 +6,13 @@ of the old ones in one step: whenever a process dies, the folder holds a whole s
 the old or the new one.
 """
 
+import contextlib
 import hashlib
 import json
 import os
 import pathlib
 import re
+import time
 
 import numpy as np
 from safetensors import SafetensorError
@@ -24,6 +26,7 @@ FACTS = "store.json"
 _LEFT = re.compile(
     r"arrays-[0-9a-f]{16}\.safetensors(\.\d+\.part)?|store\.json\.\d+\.part"
 )
+_ABANDONED_SECONDS = 3600
 _KINDS = {
     "parts": list,
     "fingerprint": str,
@@ -57,15 +60,36 @@ def save(path: str | os.PathLike[str], store: datastore_lib.Datastore) -> None:
     facts = store.facts() | {"arrays": name, "sha256": digest}
     try:
         folder.mkdir(exist_ok=True)
+        began = time.time()
+        before = _named(folder)
         files.write(folder / name, raw)
         files.write(folder / FACTS, json.dumps(facts, indent=2).encode() + b"\n")
         for old in folder.iterdir():
-            if _LEFT.fullmatch(old.name) and old.name != name:
-                old.unlink()
+            if _LEFT.fullmatch(old.name) and old.name not in (name, _named(folder)):
+                # Others may be saving here: what is fresh could be theirs.
+                wait = 0 if old.name == before else _ABANDONED_SECONDS
+                _unlink_older(old, began - wait)
+        if not (folder / name).exists():  # one of them took it for the old store's
+            files.write(folder / name, raw)
     except OSError as error:
         raise ValueError(
             f"path: can't write a datastore to {folder} ({error.strerror})"
         ) from error
+
+
+def _named(folder: pathlib.Path) -> str | None:
+    """The file of arrays that the store in a folder names, None without a sound one."""
+    try:
+        return read_facts(folder)["arrays"]
+    except ValueError:
+        return None
+
+
+def _unlink_older(file: pathlib.Path, seconds: float) -> None:
+    """Removes a file, if it is there, last written before ``seconds`` (Unix time)."""
+    with contextlib.suppress(FileNotFoundError):
+        if file.stat().st_mtime < seconds:
+            file.unlink()
 
 
 def load(

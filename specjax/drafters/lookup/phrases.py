@@ -10,9 +10,9 @@ that lookahead and Ouroboros share, so that one can lend its pool to the other::
 import jax
 import jax.numpy as jnp
 
+from specjax import checks
 from specjax.core import contracts
 from specjax.core import tree as tree_lib
-from specjax.drafters import checks
 from specjax.drafters.lookup import match
 from specjax.drafters.lookup import table as table_lib
 
@@ -96,6 +96,8 @@ def insert(
       phrase: i32[B, M, W].
       valid: bool[B, M].
     """
+    if key.shape[1] == 0:  # trees too small for any
+        return pool
     order = jnp.argsort(~valid, axis=1, stable=True)  # i32[B, M], valid ones first
     key = jnp.take_along_axis(key, order, axis=1)
     phrase = jnp.take_along_axis(phrase, order[:, :, None], axis=1)

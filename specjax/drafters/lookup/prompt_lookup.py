@@ -6,10 +6,10 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
+from specjax import checks
 from specjax.core import contracts
 from specjax.core import history as history_lib
 from specjax.core import tree as tree_lib
-from specjax.drafters import checks
 from specjax.drafters.lookup import match
 from specjax.drafters.stateless import stateless
 

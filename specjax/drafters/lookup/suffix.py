@@ -6,15 +6,17 @@ itself is searched, and a large static one besides it where there is a store.
 """
 
 import functools
+import inspect
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
+from specjax import checks
 from specjax.core import contracts
 from specjax.core import history as history_lib
 from specjax.core import tree as tree_lib
-from specjax.drafters import checks, equipped
+from specjax.drafters import equipped
 from specjax.drafters.lookup import datastore as datastore_lib
 from specjax.drafters.lookup import match, suffix_array, windows
 from specjax.drafters.lookup import votes as votes_lib
@@ -126,6 +128,15 @@ def suffix_with_store(
       ValueError: the store has no corpus, or an option is out of range.
     """
     drafter = suffix(**options)
+    given = inspect.signature(suffix).bind(**options)
+    given.apply_defaults()
+    bias = given.arguments["store_bias"]
+    most = given.arguments["max_match"] - given.arguments["min_match"]
+    if bias > most:  # No match there could ever vote.
+        raise ValueError(
+            f"suffix: store_bias must be 0 to max_match - min_match = {most} with a "
+            f"store, got {bias}"
+        )
     arrays = store.arrays_of(datastore_lib.CORPUS)
     params = {name: jnp.asarray(array) for name, array in arrays.items()}
     return equipped.Equipped(drafter, params, store.fingerprint, "suffix_with_store")
@@ -200,12 +211,7 @@ def _in_store(store, text: history_lib.History, search: _Search) -> votes_lib.Vo
     the occurrences of each some are kept, evenly spaced, which agree with the text in
     less than the next size: those that agree in more come by that one.
     """
-    width, most = search.max_match, search.max_match - search.min_match
-    if search.store_bias > most:  # No match there could ever vote.
-        raise ValueError(
-            f"suffix: store_bias must be 0 to max_match - min_match = {most} with a "
-            f"store, got {search.store_bias}"
-        )
+    width = search.max_match
     sizes = [search.min_match + search.store_bias]
     while 2 * sizes[-1] <= width:
         sizes.append(2 * sizes[-1])

@@ -20,7 +20,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from specjax.drafters import checks
+from specjax import checks
 
 NO_TOKEN = -1
 PROBES = 4
