@@ -1,36 +1,12 @@
-"""Speculative decoding in JAX: faster generation, the same tokens."""
+"""Speculative decoding in JAX: faster generation, the same tokens.
 
-from specjax import drafters, verify
-from specjax.checkpoints import LanguageModel, load
-from specjax.core.sampling import Sampling, SamplingOptions
-from specjax.decoding.build import Decode, Generation, build, sampling
-from specjax.decoding.cache import enable_compilation_cache
-from specjax.decoding.compiled import RecompileError
-from specjax.decoding.engine import Conversation, Engine, UselessDrafterWarning
-from specjax.decoding.generate import generate, stream
-from specjax.decoding.memory import Memory
-from specjax.decoding.result import Result
-from specjax.models.placement import make_mesh
+The names are those of ``__init__.pyi``; what one needs is imported when it is first
+used, so that the command line answers at once.
+"""
 
-__all__ = [
-    "Conversation",
-    "Decode",
-    "Engine",
-    "Generation",
-    "LanguageModel",
-    "Memory",
-    "RecompileError",
-    "Result",
-    "Sampling",
-    "SamplingOptions",
-    "UselessDrafterWarning",
-    "build",
-    "drafters",
-    "enable_compilation_cache",
-    "generate",
-    "load",
-    "make_mesh",
-    "sampling",
-    "stream",
-    "verify",
-]
+import importlib.metadata
+
+import lazy_loader
+
+__version__ = importlib.metadata.version("specjax")
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

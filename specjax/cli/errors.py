@@ -4,6 +4,7 @@ Exit statuses: 0 done, 1 the answer is no (``check``), 2 bad input, 130 interrup
 """
 
 import functools
+import inspect
 import os
 import re
 import sys
@@ -42,7 +43,7 @@ def guard(command: Callable[..., Any]) -> Callable[..., Any]:
             _abandon_output()
             _fail("standard output was closed before all was written")
         except (ValueError, OSError, NotImplementedError) as error:
-            _fail(_as_option(str(error), options))
+            _fail(_as_option(str(error), command))
         except MemoryError as error:
             _fail(f"there is too little memory for this ({error})")
         except RuntimeError as error:
@@ -66,12 +67,16 @@ def _fail(message: str) -> NoReturn:
     raise typer.Exit(BAD_INPUT) from None
 
 
-def _as_option(message: str, options: dict[str, Any]) -> str:
-    """Spells the argument that a message begins with as the option it came from."""
+def _as_option(message: str, command: Callable[..., Any]) -> str:
+    """Spells the argument that a message begins with as on the command line."""
     found = _ARGUMENT.match(message)
-    if found is None or found[1] not in options:
+    parameters = inspect.signature(command).parameters
+    if found is None or found[1] not in parameters:
         return message
-    return f"--{found[1].replace('_', '-')}{message[found.end() :]}"
+    meaning = getattr(parameters[found[1]].annotation, "__metadata__", ())
+    positional = any(isinstance(m, typer.models.ArgumentInfo) for m in meaning)
+    option = f"--{found[1].replace('_', '-')}"
+    return f"{found[1].upper() if positional else option}{message[found.end() :]}"
 
 
 def _quieten() -> None:

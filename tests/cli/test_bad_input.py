@@ -74,7 +74,8 @@ def test_standard_input_is_not_utf8(run, model_folder):
 
 
 def test_unknown_model(run):
-    assert_refused(run("generate", "--model", "nope", "--prompt", "a"), "--model")
+    assert_refused(run("generate", "--model", "nope", "--prompt", "a"), "--model:")
+    assert_refused(run("check", "smollm2"), "MODEL:", "did you mean 'smollm2-135m'?")
 
 
 def test_no_chat_template(run, make_model):

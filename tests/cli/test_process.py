@@ -30,6 +30,15 @@ def long_text(tmp_path_factory):
     return [*arguments, "--max-context", 8192, "--max-new-tokens", 8000]
 
 
+def test_what_takes_long_is_imported_when_used():
+    code = "import sys, specjax, specjax.cli; print('jax' in sys.modules)"
+    code += "; print(specjax.load.__name__, specjax.drafters.none.__name__)"
+    ran = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=REPOSITORY
+    )
+    assert ran.stdout.split() == ["False", "load", "none"], ran.stderr
+
+
 @pytest.fixture
 def command(compiled):
     """(*arguments) -> keyword arguments of subprocess for `python -m specjax`."""
