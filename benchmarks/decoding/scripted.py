@@ -1,10 +1,15 @@
-"""A drafter that always drafts the same token: it fixes the width of a round."""
+"""A drafter that always drafts the same token: it fixes the width of a round.
+
+It does not claim that its drafts will be kept, so nothing is computed in their hope.
+"""
 
 import jax.numpy as jnp
 
 from specjax.core import contracts
 from specjax.core import tree as tree_lib
 from specjax.drafters.stateless import stateless
+
+_HARDLY = 1e-3
 
 
 def scripted(*, count: int, token: int = 0) -> contracts.Drafter:
@@ -22,7 +27,7 @@ def scripted(*, count: int, token: int = 0) -> contracts.Drafter:
             tree,
             token=jnp.full((rows, count), token, jnp.int32),
             count=jnp.full((rows,), count, jnp.int32),
-            confidence=jnp.ones((rows, count), jnp.float32),
+            confidence=jnp.full((rows, count), _HARDLY, jnp.float32),
             anchor=tree_lib.spine_end(tree),
         )
 

@@ -14,14 +14,14 @@ HIDDEN = np.random.default_rng(1).normal(size=(1, 6, 3)).astype(np.float32)
 PARENT = [-1, 0, 1, 1, 3, 2]
 
 
-def forked(num_nodes: int = 6) -> tree_lib.TokenTree:
+def forked(num_nodes: int = 6, confidence: float = 1.0) -> tree_lib.TokenTree:
     blank = jnp.zeros((1, 6), jnp.int32)
     return tree_lib.TokenTree(
         token=blank,
         parent=jnp.asarray([PARENT], jnp.int32),
         depth=jnp.asarray([[0, 1, 2, 2, 3, 3]], jnp.int32),
         tag=blank,
-        confidence=jnp.ones((1, 6), jnp.float32),
+        confidence=jnp.full((1, 6), confidence, jnp.float32),
         law=jnp.full((1, 6), -1, jnp.int32),
         laws=jnp.zeros((1, 0, 7), jnp.float32),
         num_trunk=jnp.asarray([2], jnp.int32),
@@ -43,7 +43,7 @@ class Head:
         self.rows += hidden.shape[0]
 
 
-def read(head, slots, *, ahead, num_nodes=6):
+def read(head, slots, *, ahead, **kind):
     """Logits after each of the slots, asked for one after the other in a program."""
 
     @jax.jit
@@ -51,7 +51,7 @@ def read(head, slots, *, ahead, num_nodes=6):
         logits_at = reading.logits_at(head, hidden, tree, ahead)
         return [logits_at(jnp.asarray([slot], jnp.int32))[0] for slot in slots]
 
-    made = jax.block_until_ready(run(jnp.asarray(HIDDEN), forked(num_nodes)))
+    made = jax.block_until_ready(run(jnp.asarray(HIDDEN), forked(**kind)))
     jax.effects_barrier()
     return np.stack(made)
 
@@ -72,6 +72,15 @@ def test_a_slot_off_the_spine_costs_a_row_more():
     head = Head()
     read(head, [1, 3], ahead=3)
     assert head.rows == 3 + 1
+
+
+@pytest.mark.parametrize("confidence", [0.0, 0.39])
+def test_an_unlikely_draft_costs_a_row_only_if_it_is_kept(confidence):
+    for slots in ([1], [1, 2, 5]):
+        head = Head()
+        found = read(head, slots, ahead=3, confidence=confidence)
+        np.testing.assert_allclose(found, HIDDEN[0, slots] @ WEIGHT, atol=1e-5)
+        assert head.rows == len(slots)
 
 
 def test_without_drafts_one_row_is_computed():
