@@ -12,6 +12,7 @@ SHELL := bash
 VENV := .venv
 VENV_LATEST := .venv-latest
 VENV_PARITY := .venv-parity
+VENV_LLAMA := .venv-llama
 VENV_TPU := .venv-tpu
 BIN := $(VENV)/bin
 
@@ -24,6 +25,7 @@ OUT ?= results
 WORKERS ?= 2
 PYTEST_ARGS ?=
 TPU_ARGS ?=
+PEER_ARGS ?=
 
 # Errors only: pip's warnings are about its own settings.
 PIP_INSTALL := -m pip install -qq --disable-pip-version-check
@@ -46,7 +48,7 @@ PYTHON ?= $(call first_python,python3 python3.13 python3.12 python3.11 python3.1
 PYTHON_LATEST ?= $(call first_python,python3.14 python3.13 python3.12 python3 \
     $(call pyenv_pythons,14 13 12),12)
 
-.PHONY: help setup demo test lint format smoke bench parity goldens \
+.PHONY: help setup demo test lint format smoke bench peers parity goldens \
     test-latest test-latest-fast latest tpu tpu-check tpu-report clean
 
 help:
@@ -57,6 +59,7 @@ help:
 	@echo 'make format            ruff check --fix, ruff format'
 	@echo 'make smoke             build the wheel and run it outside the repository'
 	@echo 'make bench             DRAFTERS on LIMIT prompts of DATASET, report in OUT'
+	@echo 'make peers             decoding against transformers and llama.cpp'
 	@echo 'make parity            compare golden logits with transformers (torch)'
 	@echo 'make goldens           make the golden logits anew'
 	@echo 'make test-latest       tests on the newest jax and flax, Python >= 3.12'
@@ -105,6 +108,19 @@ bench: setup
 	$(BIN)/python -m specjax bench --model $(MODEL) --dataset $(DATASET) \
 	  --drafters $(DRAFTERS) --limit $(LIMIT) --out $(OUT)/bench.jsonl $(BENCH_ARGS)
 	$(BIN)/python -m specjax report $(OUT)/bench.jsonl --out $(OUT)
+
+# llama.cpp is compiled for this machine, which takes minutes.
+$(VENV_LLAMA)/.installed:
+	@$(PYTHON) -m venv $(VENV_LLAMA)
+	@$(VENV_LLAMA)/bin/python $(PIP_INSTALL) --upgrade pip
+	@$(VENV_LLAMA)/bin/python $(PIP_INSTALL) 'llama-cpp-python>=0.3.16'
+	@touch $@
+
+peers: setup $(VENV_PARITY)/.installed $(VENV_LLAMA)/.installed
+	@for peer in transformers:$(VENV_PARITY) llama_cpp:$(VENV_LLAMA); do \
+	  $(BIN)/python -m benchmarks.decoding.peers $${peer%%:*} --model $(MODEL) \
+	    --peer-python $${peer#*:}/bin/python --dataset $(DATASET) --limit $(LIMIT) \
+	    $(PEER_ARGS); done
 
 # The index's torch for Linux brings gigabytes of CUDA: a wheel that pip is
 # configured to find by a link (a CPU build) is taken first, where there is one.
@@ -162,4 +178,4 @@ tpu-report: tpu
 	$(VENV_TPU)/bin/python -m benchmarks.tpu.report $(TPU_ARGS)
 
 clean:
-	rm -rf $(VENV) $(VENV_LATEST) $(VENV_PARITY) $(VENV_TPU) build dist $(OUT)
+	rm -rf $(VENV) $(VENV_LATEST) $(VENV_PARITY) $(VENV_LLAMA) $(VENV_TPU) build dist $(OUT)

@@ -1,4 +1,9 @@
-"""The side of specjax: ``python -m benchmarks.decoding.own_worker MODEL POSITIONS``."""
+"""The side of specjax.
+
+    python -m benchmarks.decoding.own_worker MODEL POSITIONS WEIGHTS DRAFTER...
+
+WEIGHTS is "stored", "decoded" or "dense"; drafters are named as on the command line.
+"""
 
 import sys
 from typing import Any
@@ -11,19 +16,18 @@ from benchmarks.decoding import workers
 
 def main() -> None:
     """Loads the model, compiles both ways of decoding, serves."""
-    model, positions = sys.argv[1], int(sys.argv[2])
+    model, positions, weights, *drafters = sys.argv[1:]
     specjax.enable_compilation_cache()
-    lm = specjax.load(model, dtype="float32")
-    drafters = {False: specjax.drafters.none(), True: specjax.drafters.prompt_lookup()}
+    lm = specjax.load(model, dtype="float32", weights=weights)
     engines = {
-        lookup: specjax.Engine(lm, drafter, max_context=positions)
-        for lookup, drafter in drafters.items()
+        drafter: specjax.Engine(lm, drafter, max_context=int(positions))
+        for drafter in drafters
     }
     for engine in engines.values():
         engine.warmup(max_new_tokens=2)
 
     def answer(request: dict[str, Any]) -> dict[str, Any]:
-        result = engines[request["lookup"]].generate(
+        result = engines[request["drafter"]].generate(
             request["ids"],
             max_new_tokens=request["max_new_tokens"],
             stop_token_ids=request["stop_ids"],

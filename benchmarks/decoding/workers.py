@@ -1,9 +1,10 @@
 """Processes that answer generation requests, one JSON line each.
 
-A request is {"ids", "max_new_tokens", "stop_ids", "lookup"}: prompt ids, and whether
-to use prompt lookup. An answer has the new ``tokens``, ``first_seconds`` until the
-first of them, ``first_tokens`` there were by then and ``decode_seconds`` for the
-rest. The request {"quit": true} is answered with ``peak_bytes`` and ``versions``.
+A request is {"ids", "max_new_tokens", "stop_ids", "drafter"}: prompt ids, and "none",
+"prompt_lookup" or what else the side knows. An answer has the new ``tokens``,
+``first_seconds`` until the first of them, ``first_tokens`` there were by then and
+``decode_seconds`` for the rest. The request {"quit": true} is answered with
+``peak_bytes`` and ``versions``.
 """
 
 import json

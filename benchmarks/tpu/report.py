@@ -2,16 +2,17 @@
 
 python -m benchmarks.tpu.report [--json]
 
-For each model the smallest slice that holds weights and cache in bfloat16, and on it a
-forward over trees of several widths with one row of logits: bytes that each chip
-holds, and what the compiler counts of bytes and flops, with the body of the loop over
-layers counted as often as it runs. The time is that of a roofline: the greater of
-flops over the chip's peak and bytes over its bandwidth, without what chips say to each
-other.
+For each model, its weights in bfloat16 and in int8 with a scale for each output, the
+smallest slice that holds them and a cache in bfloat16, and on it a forward over trees
+of several widths with one row of logits: bytes that each chip holds, and what the
+compiler counts of bytes and flops, with the body of the loop over layers counted as
+often as it runs. The time is that of a roofline: the greater of flops over the chip's
+peak and bytes over its bandwidth, without what chips say to each other.
 """
 
 import argparse
 import dataclasses
+import itertools
 import json
 import math
 from collections.abc import Iterator
@@ -34,6 +35,7 @@ MODELS = {
     "qwen3-32b": models.QWEN3_32B,
     "gemma-3-27b": models.GEMMA3_27B,
 }
+FORMS = ("bfloat16", "int8")
 WIDTHS = (1, 16, 64)
 _FULL = 0.9  # of a chip's memory that arguments and temporaries may take
 
@@ -43,7 +45,8 @@ class Step:
     """One forward on one chip of a slice; sizes in bytes.
 
     Attributes:
-      model, chip, number: which model on how many of which chips.
+      model, weights: which model, in which form.
+      chip, number: on how many of which chips.
       width: nodes of a tree.
       arguments, temporaries: that the chip holds.
       read: from and to its memory.
@@ -52,6 +55,7 @@ class Step:
     """
 
     model: str
+    weights: str
     chip: str
     number: int
     width: int
@@ -67,26 +71,41 @@ def steps(chip: str, rows: int, capacity: int) -> Iterator[Step]:
 
     A model that no slice holds is left out.
     """
-    for name, config in MODELS.items():
-        number = _smallest(config, chip, rows, capacity)
+    for (name, config), form in itertools.product(MODELS.items(), FORMS):
+        number = _smallest(config, form, chip, rows, capacity)
         if number is None:
             continue
         mesh = chips.mesh(chip, number)
         for width in WIDTHS:
-            yield _step(name, config, chip, mesh, (rows, width, capacity))
+            sizes = rows, width, capacity
+            whole = _compile(config, form, mesh, sizes)
+            read, flops = _counted(config, form, mesh, sizes)
+            peak = chips.CHIPS[chip]
+            yield Step(
+                model=name,
+                weights=form,
+                chip=chip,
+                number=mesh.size,
+                width=width,
+                arguments=whole.arguments,
+                temporaries=whole.temporaries,
+                read=read,
+                flops=flops,
+                milliseconds=1e3 * max(read / peak.bandwidth, flops / peak.flops),
+            )
 
 
-def _smallest(config, chip: str, rows: int, capacity: int) -> int | None:
+def _smallest(config, form: str, chip: str, rows: int, capacity: int) -> int | None:
     for number in chips.CHIPS[chip].slices:
         mesh, memory = chips.mesh(chip, number), chips.CHIPS[chip].memory
         try:
             placement.check(mesh, config)
         except ValueError:
             continue  # It does not divide the model.
-        if _weights(config, mesh) > _FULL * memory:
+        if _weights(config, form, mesh) > _FULL * memory:
             continue
         try:
-            made = _compile(config, mesh, (rows, max(WIDTHS), capacity))
+            made = _compile(config, form, mesh, (rows, max(WIDTHS), capacity))
         except jax.errors.JaxRuntimeError as error:
             if "RESOURCE_EXHAUSTED" in str(error):
                 continue
@@ -96,32 +115,15 @@ def _smallest(config, chip: str, rows: int, capacity: int) -> int | None:
     return None
 
 
-def _weights(config, mesh) -> int:
+def _weights(config, form, mesh) -> int:
     """Bytes of params that a chip holds."""
     return sum(
         math.prod(leaf.sharding.shard_shape(leaf.shape)) * leaf.dtype.itemsize
-        for leaf in jax.tree.leaves(rounds.weights(config, mesh))
+        for leaf in jax.tree.leaves(rounds.weights(config, mesh, form=form))
     )
 
 
-def _step(name, config, chip, mesh, sizes) -> Step:
-    whole = _compile(config, mesh, sizes)
-    read, flops = _counted(config, mesh, sizes)
-    peak = chips.CHIPS[chip]
-    return Step(
-        model=name,
-        chip=chip,
-        number=mesh.size,
-        width=sizes[1],
-        arguments=whole.arguments,
-        temporaries=whole.temporaries,
-        read=read,
-        flops=flops,
-        milliseconds=1e3 * max(read / peak.bandwidth, flops / peak.flops),
-    )
-
-
-def _counted(config, mesh, sizes) -> tuple[float, float]:
+def _counted(config, form, mesh, sizes) -> tuple[float, float]:
     """Bytes and flops of all layers: those of one and the rest as often as they run.
 
     A window makes a layer cheaper; layers with one are counted as such.
@@ -130,7 +132,7 @@ def _counted(config, mesh, sizes) -> tuple[float, float]:
     total = {"read": 0.0, "flops": 0.0}
     for at, window in enumerate(sorted(set(windows))):
         one, two = (
-            _compile(_cut(config, (window,) * count), mesh, sizes, stacked=False)
+            _compile(_cut(config, (window,) * count), form, mesh, sizes, stacked=False)
             for count in (1, 2)
         )
         for key in total:
@@ -146,9 +148,9 @@ def _cut(config: config_lib.ModelConfig, windows: tuple[int, ...]):
     return dataclasses.replace(config, num_layers=len(windows), windows=kept)
 
 
-def _compile(config, mesh, sizes, stacked: bool = True) -> hlo.Facts:
+def _compile(config, form, mesh, sizes, stacked: bool = True) -> hlo.Facts:
     rows, width, capacity = sizes
-    params = rounds.weights(config, mesh, stacked=stacked)
+    params = rounds.weights(config, mesh, stacked=stacked, form=form)
     tree, start, cache = jax.eval_shape(lambda: _inputs(config, rows, width, capacity))
     cache = rounds.lie(mesh, cache, axes.state_specs(mesh, cache))
 
@@ -180,9 +182,9 @@ def _inputs(config, rows: int, width: int, capacity: int):
 
 def table(found: list[Step]) -> rich.table.Table:
     """One line a step."""
-    made = rich.table.Table(title="A forward pass of bfloat16 weights, on each chip")
-    made.add_column("model")
-    made.add_column("chips")
+    made = rich.table.Table(title="A forward pass, on each chip")
+    for heading in ("model", "weights", "chips"):
+        made.add_column(heading)
     headings = ("width", "arguments, GB", "temporaries, GB", "read, GB", "GFLOP", "ms")
     for heading in headings:
         made.add_column(heading, justify="right")
@@ -190,6 +192,7 @@ def table(found: list[Step]) -> rich.table.Table:
         sizes = (one.arguments, one.temporaries, one.read, one.flops)
         made.add_row(
             one.model,
+            one.weights,
             f"{one.number} {one.chip}",
             str(one.width),
             *(f"{size / 1e9:.2f}" for size in sizes),

@@ -1,5 +1,6 @@
 """Whole decode programs, rounds in a loop over scanned layers, as cases to compile."""
 
+import functools
 import math
 from collections.abc import Iterator
 from typing import Any
@@ -9,6 +10,7 @@ import jax.numpy as jnp
 
 import specjax
 from benchmarks.tpu import chips, kernels, models
+from pallas_kernels import linear
 from specjax.core import axes
 from specjax.decoding import programs
 from specjax.models import config as config_lib
@@ -76,22 +78,47 @@ def case(
 
 
 def weights(
-    config: config_lib.ModelConfig, mesh: jax.sharding.Mesh, stacked: bool = True
+    config: config_lib.ModelConfig,
+    mesh: jax.sharding.Mesh,
+    *,
+    stacked: bool = True,
+    form: str = "bfloat16",
 ):
-    """Shapes of bfloat16 params, and where they lie.
+    """Shapes of params, and where they lie.
 
     Args:
       config: of the model.
       mesh: of chips.
       stacked: whether the layers are.
+      form: of the matrices, "bfloat16" or "int8".
     """
-
-    def made(key):
-        params = decoder.init_params(config, key, jnp.dtype("bfloat16"))
-        return decoder.stack_layers(params) if stacked else params
-
-    shapes = jax.eval_shape(made, jax.eval_shape(lambda: jax.random.key(0)))
+    key = jax.eval_shape(lambda: jax.random.key(0))
+    made = functools.partial(decoder.init_params, config, dtype=jnp.dtype("bfloat16"))
+    shapes = jax.eval_shape(made, key)
+    if form == "int8":
+        shapes = _rounded(config, shapes, lanes=1 if mesh.size > 1 else 128)
+    if stacked:
+        shapes = jax.eval_shape(decoder.stack_layers, shapes)
     return lie(mesh, shapes, decoder.param_specs(mesh, shapes))
+
+
+def _rounded(config, shapes, lanes: int):
+    """Shapes of params whose matrices are int8, as `checkpoints.load` makes them."""
+
+    def of(name, leaf):
+        if name == "gate_up":
+            return [linear.shapes(*leaf.shape[1:], "int8", lanes)] * 2
+        if name in ("qkv", "out", "down", "head"):
+            return linear.shapes(*leaf.shape, "int8", lanes)
+        if name == "embed" and config.tied_head:
+            return linear.shapes(*leaf.shape[::-1], "int8", lanes)
+        return leaf
+
+    made = {name: of(name, leaf) for name, leaf in shapes.items() if name != "layers"}
+    layers = [
+        {n: of(n, leaf) for n, leaf in layer.items()} for layer in shapes["layers"]
+    ]
+    return {**made, "layers": layers}
 
 
 def lie(mesh: jax.sharding.Mesh, shapes: Any, specs: Any) -> Any:

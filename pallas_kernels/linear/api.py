@@ -10,7 +10,13 @@ from pallas_kernels.linear import cpu, formats, gpu, tiled, tpu, xla
 Weight = jax.Array | formats.Packed | tiled.Tiled
 
 
-def linear(x: jax.Array, weight: Weight, *, backend: str | None = None) -> jax.Array:
+def linear(
+    x: jax.Array,
+    weight: Weight,
+    *,
+    dtype: jnp.dtype | None = None,
+    backend: str | None = None,
+) -> jax.Array:
     """y = x W.
 
     On CPU packed weights are multiplied by native code, which reads them once however
@@ -30,11 +36,12 @@ def linear(x: jax.Array, weight: Weight, *, backend: str | None = None) -> jax.A
     Args:
       x: f[..., K].
       weight: f[K, ...], or the packed or tiled weights of K inputs and M outputs.
+      dtype: of the result, static; that of x if None.
       backend: "native" for packed weights, "tpu" or "gpu" for tiled ones, or "xla",
         static; None takes the first that serves.
 
     Returns:
-      f[..., M] in the dtype of x, M the product of the other axes of an array.
+      f[..., M], M the product of the other axes of an array.
 
     Raises:
       ValueError: the numbers of inputs differ, or the backend asked for is not there.
@@ -47,8 +54,10 @@ def linear(x: jax.Array, weight: Weight, *, backend: str | None = None) -> jax.A
         )
     rows = x.reshape(-1, inputs)
     chosen = backends.choose("linear", backend, _there(rows, weight))
+    dtype = x.dtype if dtype is None else jnp.dtype(dtype)
     if not isinstance(weight, formats.Packed | tiled.Tiled):
-        return x @ weight.reshape(inputs, -1)
+        whole = weight.reshape(inputs, -1)
+        return jnp.matmul(x, whole, preferred_element_type=dtype)
     kernels = {
         "native": {"cpu": cpu.linear},
         "tpu": {"tpu": tpu.linear},
@@ -60,7 +69,7 @@ def linear(x: jax.Array, weight: Weight, *, backend: str | None = None) -> jax.A
         made = jax.lax.platform_dependent(
             rows, weight, **kernels[chosen], default=xla.linear
         )
-    return made.reshape(*x.shape[:-1], weight.shape[1])
+    return made.astype(dtype).reshape(*x.shape[:-1], weight.shape[1])
 
 
 def _there(rows: jax.Array, weight: Weight) -> dict[str, bool]:

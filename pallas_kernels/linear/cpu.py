@@ -31,7 +31,7 @@ def serves(weight: formats.Packed) -> bool:
 
 
 def linear(x: jax.Array, weight: formats.Packed) -> jax.Array:
-    """See ``api.linear``; x is f32[N, K]."""
+    """Sums f32[N, M] of ``api.linear``; x is f32[N, K]."""
     name = f"linear_{weight.kind}"
     if weight.lanes > 1:
         name += f"_x{weight.lanes}"

@@ -41,7 +41,7 @@ def linear(
       interpret: runs the kernel anywhere.
 
     Returns:
-      f[n, M] in the dtype of x.
+      f32[n, M].
     """
     count = x.shape[0]
     inputs, width = weight.whole.shape  # of a part
@@ -57,7 +57,7 @@ def linear(
         interpret=interpret,
         name=f"linear_{weight.kind}",
     )(x, weight.whole, *numbers)
-    return jnp.sum(made, axis=0)[:, : weight.outputs].astype(x.dtype)
+    return jnp.sum(made, axis=0)[:, : weight.outputs]
 
 
 def _kernel(x: Any, whole: Any, scale: Any, *refs: Any, kind, tiles):

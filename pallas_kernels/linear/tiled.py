@@ -50,10 +50,10 @@ class Tiled:
         return self.scale.shape[0] * self.whole.shape[0], self.outputs
 
 
-def shapes(inputs: int, outputs: int, kind: str) -> Tiled:
-    """What ``tile`` makes, without values."""
+def shapes(inputs: int, outputs: int, kind: str, lanes: int = _LANES) -> Tiled:
+    """What ``tile`` or ``quantise`` makes, without values."""
     parts = 2 if kind.startswith("q4") else 1
-    rows, width = inputs // parts, outputs + -outputs % _LANES
+    rows, width = inputs // parts, outputs + -outputs % lanes
     blocks = 1 if kind == "int8" else rows // BLOCK
     number = jnp.dtype(jnp.int8 if parts == 1 else jnp.uint8)
     whole: Any = jax.ShapeDtypeStruct((rows, width), number)
@@ -61,33 +61,26 @@ def shapes(inputs: int, outputs: int, kind: str) -> Tiled:
     return Tiled(whole, scale, scale if kind == "q4_1" else None, kind, outputs)
 
 
-def quantise(weights: np.ndarray) -> Tiled:
-    """Weights f[K, M] as int8 with one scale for each output."""
-    scale = np.abs(weights).max(axis=0, keepdims=True).astype(np.float32) / 127.0
-    whole = np.rint(weights / np.where(scale == 0, 1.0, scale)).astype(np.int8)
-    return _padded(whole, scale[None], None, "int8")
+def quantise(weights: np.ndarray, lanes: int = _LANES) -> Tiled:
+    """Weights f[K, M] as int8 with one scale for each output, on the host.
 
-
-def tileable(weight: formats.Packed) -> bool:
-    """Whether ``tile_packed`` takes these weights."""
-    wanted = BLOCK if weight.kind == "q8_0" else 2 * BLOCK
-    return weight.kind in KINDS and weight.shape[0] % wanted == 0
-
-
-def tile_packed(weight: formats.Packed) -> Tiled:
-    """Weights that were packed, interleaved or not, with the same values.
-
-    For weights at rest, on the host: what a program multiplies is tiled once, at load.
-
-    Raises:
-      ValueError: as ``tile``.
+    Args:
+      weights: finite.
+      lanes: the outputs are padded to a multiple; 1 where a mesh is to split them.
     """
-    rows = np.asarray(formats.blocks(weight))  # [M, blocks, size]
-    return tile(rows.reshape(rows.shape[0], -1), weight.kind)
+    weights = weights.astype(np.float32, copy=False)
+    scale = np.abs(weights).max(axis=0, keepdims=True) / np.float32(127)
+    whole = np.rint(weights / np.where(scale == 0, 1, scale)).astype(np.int8)
+    return _padded(whole, scale[None], None, "int8", lanes)
+
+
+def tileable(inputs: int, kind: str) -> bool:
+    """Whether ``tile`` takes rows of so many inputs."""
+    return kind in KINDS and inputs % (BLOCK if kind == "q8_0" else 2 * BLOCK) == 0
 
 
 def tile(rows: np.ndarray, kind: str) -> Tiled:
-    """Stored rows in the layout of this file, with the same values.
+    """Stored rows in the layout of this file, with the same values, on the host.
 
     Args:
       rows: u8[M, K / 32 * size], blocks as a GGUF file holds them.
@@ -150,13 +143,13 @@ def scaled(whole, scale, least, kind):
     return values.reshape(inputs, outputs)
 
 
-def _padded(whole, scale, least, kind) -> Tiled:
-    """Arrays of M outputs, padded on the host that holds them."""
+def _padded(whole, scale, least, kind, lanes=_LANES) -> Tiled:
+    """Arrays of M outputs, padded to whole vectors."""
     outputs = whole.shape[-1]
 
-    def pad(array):
-        spare = [(0, 0)] * (array.ndim - 1) + [(0, -outputs % _LANES)]
-        return jnp.asarray(np.pad(array, spare))
+    def pad(array) -> Any:
+        spare = [(0, 0)] * (array.ndim - 1) + [(0, -outputs % lanes)]
+        return np.pad(array, spare)
 
     return Tiled(
         pad(whole), pad(scale), None if least is None else pad(least), kind, outputs

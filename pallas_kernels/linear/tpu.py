@@ -38,7 +38,7 @@ def linear(
       interpret: True or ``pltpu.InterpretParams`` runs the kernel on CPU.
 
     Returns:
-      f[n, M] in the dtype of x.
+      f32[n, M].
     """
     count = x.shape[0]
     parts, blocks, _ = weight.scale.shape
@@ -67,7 +67,7 @@ def linear(
             *[scales] * len(numbers),
         ],
         out_specs=pl.BlockSpec((rows, tiles.outputs), lambda out, _: (0, out)),
-        out_shape=jax.ShapeDtypeStruct((rows, outputs), x.dtype),
+        out_shape=jax.ShapeDtypeStruct((rows, outputs), jnp.float32),
         scratch_shapes=[pltpu.VMEM((rows, tiles.outputs), jnp.float32)],
         compiler_params=pltpu.CompilerParams(
             dimension_semantics=("parallel", "arbitrary")
@@ -90,7 +90,7 @@ def _kernel(x, whole, scale, *refs, kind):
       x: f[P, n, inputs].
       whole: [inputs, outputs], whole numbers.
       scale: f32[P, blocks, outputs].
-      refs: least as ``scale`` if there is one, out f[n, outputs], sums f32 as ``out``.
+      refs: least as ``scale`` if there is one, out f32[n, outputs], sums as ``out``.
     """
     *least, out, sums = refs
 
@@ -115,4 +115,4 @@ def _kernel(x, whole, scale, *refs, kind):
     @pl.when(pl.program_id(1) == pl.num_programs(1) - 1)
     def _write():
         made = sums[...]
-        out[...] = (made * scale[0] if kind == "int8" else made).astype(out.dtype)
+        out[...] = made * scale[0] if kind == "int8" else made

@@ -7,14 +7,20 @@ from pallas_kernels.linear import formats, tiled
 
 
 def linear(x: jax.Array, weight: formats.Packed | tiled.Tiled) -> jax.Array:
-    """See ``api.linear``; x is f[N, K]."""
-    if isinstance(weight, tiled.Tiled):
-        weights, inputs = tiled.decode(weight), 0
-    else:
-        weights, inputs = formats.decode(weight), 1
+    """Sums f32[N, M] of ``api.linear``; x is f[N, K]."""
+    if isinstance(weight, formats.Packed):
+        return _dot(x, formats.decode(weight), 1)
+    if weight.kind != "int8":
+        return _dot(x, tiled.decode(weight), 0)
+    # Scaled after the product, so that the weights are read as they lie.
+    made = _dot(x, weight.whole, 0) * weight.scale[0]
+    return made[:, : weight.outputs]
+
+
+def _dot(x, weights, inputs):
     return jax.lax.dot_general(
         x,
         weights.astype(x.dtype),
         (((1,), (inputs,)), ((), ())),
         preferred_element_type=jnp.float32,
-    ).astype(x.dtype)
+    )

@@ -11,8 +11,15 @@ Pieces are rows first, the decoder multiplies from the right::
     gate, up           [I, E]            gate_up [2, E, I]
     down               [E, I]            [I, E]
 
-Kept as they are stored, matrices stay rows first: their params are
-`linear.Packed`, one output a row, in the order of the fused axes above.
+Matrices may be kept in fewer bits, by one of three ways to hold them:
+
+"packed"   as they are stored, rows first: `linear.Packed`, one output a row, in the
+           order of the fused axes above
+"tiled"    with the values that they are stored with, as accelerators read them:
+           `linear.Tiled`; arrays where their format can't be
+"int8"     `linear.Tiled`, rounded to 8 bits with a scale for each output
+
+Of tiled ones gate_up is a list of two, and embed is kept so where it is the head too.
 """
 
 import dataclasses
@@ -45,6 +52,7 @@ def read_params(
     *,
     dtype: np.dtype,
     scanned: bool,
+    form: str = "dense",
     stored: Callable[[str], tuple[np.ndarray, str]] | None = None,
     mesh: jax.sharding.Mesh | None = None,
 ) -> decoder.Params:
@@ -57,8 +65,10 @@ def read_params(
       read: gives a tensor by name.
       dtype: of the params.
       scanned: whether to stack the layers.
-      stored: gives a tensor's rows in a format of the kernels, and its name; matrices
-        are then kept so. Not with ``scanned`` or ``mesh``.
+      form: how matrices are held, "dense" or as above. Only "dense" and "int8" ones
+        can be stacked or split over a mesh.
+      stored: gives a tensor's rows in a format of the kernels, and its name; not for
+        "dense", and float32 for "int8".
       mesh: whose devices are to hold the params; None for the default device.
 
     Returns:
@@ -67,7 +77,7 @@ def read_params(
     Raises:
       ValueError: a tensor has values that are not finite in ``dtype``.
     """
-    source = _Source(config, naming, storage, read, stored, dtype, mesh)
+    source = _Source(config, naming, storage, read, form, stored, dtype, mesh)
     leaves = _layer_leaves(layout.pieces(config)[1])
     if scanned:
         layers = {leaf: _stacked(source, leaf) for leaf in leaves}
@@ -94,15 +104,21 @@ class _Source:
     naming: layout.Naming
     storage: families.Storage
     read: Callable[[str], np.ndarray]
+    form: str
     stored: Callable[[str], tuple[np.ndarray, str]] | None
     dtype: np.dtype
     mesh: jax.sharding.Mesh | None
 
     def put(self, leaf: str, value: Any) -> Any:
-        """A param where it belongs: a packed one, or one of a layer or outside them."""
+        """A param of a layer or outside them where it belongs."""
         if isinstance(value, linear.Packed):
             return jax.device_put(value)
-        return placement.put(self.mesh, value, decoder.AXES.get(leaf, ()))
+        return jax.tree_util.tree_map_with_path(
+            lambda path, array: placement.put(
+                self.mesh, array, decoder.axes_of(leaf, path)
+            ),
+            value,
+        )
 
     def name(self, key: str, layer: int | None) -> str:
         """Of a piece, in a layer or outside them."""
@@ -111,23 +127,59 @@ class _Source:
         return self.naming.prefix.format(layer) + self.naming.layer[key]
 
 
-def matrices() -> list[tuple[str, ...]]:
-    """The pieces of each matrix of a layer: they lie in it together, in one format."""
-    return [_FUSED.get(leaf, (leaf,)) for leaf in _MATRICES]
+def matrices(*, halves: bool = True) -> list[tuple[str, ...]]:
+    """The pieces of each matrix of a layer: they lie in it together, in one format.
+
+    Args:
+      halves: whether gate and up are halves of one.
+    """
+    found = [_FUSED.get(leaf, (leaf,)) for leaf in _MATRICES]
+    if halves:
+        return found
+    apart = [(piece,) for piece in _FUSED["gate_up"]]
+    return [pieces for pieces in found if pieces != _FUSED["gate_up"]] + apart
 
 
-def _layer_leaf(source: _Source, leaf: str, layer: int) -> np.ndarray | linear.Packed:
-    if source.stored and leaf in _MATRICES:
-        return _packed(source, leaf, layer)
+def _layer_leaf(source: _Source, leaf: str, layer: int) -> Any:
+    kept = _kept(source, leaf, layer) if leaf in _MATRICES else None
+    if kept is not None:
+        return kept
     return _fuse(source.config, leaf, lambda key: _piece(source, key, layer))
 
 
-def _top_matrix(source: _Source, key: str) -> jax.Array | linear.Packed:
-    if source.stored:
-        return _packed(source, key)
+def _top_matrix(source: _Source, key: str) -> Any:
+    kept = _kept(source, key)
+    if kept is not None:
+        return source.put(key, kept)
     value = _piece(source, key)  # [V, E]
     turned = value if key == "embed" else np.ascontiguousarray(value.T)
     return source.put(key, turned)
+
+
+def _kept(source: _Source, leaf: str, layer: int | None = None) -> Any:
+    """A matrix held in one of the ways above, None where it is to be an array."""
+    keys = _FUSED.get(leaf, (leaf,))
+    if source.form == "dense":
+        return None
+    if source.form == "packed":
+        return linear.pack(*_stored(source, leaf, keys, layer))
+    if leaf == "embed" and not source.config.tied_head:
+        return None
+    if leaf != "gate_up":
+        return _tiled(source, leaf, keys, layer)
+    halves = [_tiled(source, leaf, (key,), layer) for key in keys]
+    return None if any(half is None for half in halves) else halves
+
+
+def _tiled(source: _Source, leaf, keys, layer) -> linear.Tiled | None:
+    """Pieces as one matrix with the stored values, or those of 8 bits."""
+    rows, kind = _stored(source, leaf, keys, layer)
+    if source.form == "int8":
+        split = source.mesh is not None and source.mesh.size > 1
+        return linear.quantise(rows.T, **({"lanes": 1} if split else {}))
+    stored = linear.FORMATS[kind]
+    inputs = rows.shape[1] // stored.size * stored.weights
+    return linear.tile(rows, kind) if linear.tileable(inputs, kind) else None
 
 
 def _piece(source: _Source, key: str, layer: int | None = None) -> np.ndarray:
@@ -148,9 +200,8 @@ def _piece(source: _Source, key: str, layer: int | None = None) -> np.ndarray:
     return value
 
 
-def _packed(source: _Source, leaf: str, layer: int | None = None) -> linear.Packed:
-    """A matrix in the format that its pieces are stored in."""
-    keys = _FUSED.get(leaf, (leaf,))
+def _stored(source: _Source, leaf, keys, layer) -> tuple[np.ndarray, str]:
+    """Rows of a matrix in the format that its pieces are stored in, and its name."""
     parts, kind = _same_format(source, [source.name(key, layer) for key in keys])
     arrays = []
     for key, rows in zip(keys, parts, strict=True):
@@ -158,7 +209,7 @@ def _packed(source: _Source, leaf: str, layer: int | None = None) -> linear.Pack
             raise _not_finite(source.name(key, layer), kind)
         turned = source.storage.interleaved_rope and key in ("q", "k")
         arrays.append(_halves(rows, source.config.head_size) if turned else rows)
-    return linear.pack(_join_rows(source.config, leaf, arrays), kind)
+    return _join_rows(source.config, leaf, arrays), kind
 
 
 def _same_format(source: _Source, names: list[str]) -> tuple[list[np.ndarray], str]:
@@ -181,18 +232,27 @@ def _not_finite(name: str, kind: Any) -> ValueError:
     )
 
 
-def _stacked(source: _Source, leaf: str) -> jax.Array:
-    """One leaf of all layers, [layers, ...], put together where it is to lie."""
+def _stacked(source: _Source, leaf: str) -> Any:
+    """One param of all layers, [layers, ...], put together where it is to lie."""
     layers = source.config.num_layers
-    names = ("layers", *decoder.AXES.get(leaf, ()))
-    where = placement.sharding(source.mesh, names)
+    first = source.put(leaf, _layer_leaf(source, leaf, 0))
+    where = jax.tree_util.tree_map_with_path(
+        lambda path, _: placement.sharding(
+            source.mesh, ("layers", *decoder.axes_of(leaf, path))
+        ),
+        first,
+    )
 
     def add(whole, layer, index):
-        return jax.lax.dynamic_update_index_in_dim(whole, layer, index, 0)
+        return jax.tree.map(
+            lambda all_, one: jax.lax.dynamic_update_index_in_dim(all_, one, index, 0),
+            whole,
+            layer,
+        )
 
-    first = source.put(leaf, _layer_leaf(source, leaf, 0))
     blank = jax.jit(
-        lambda: jnp.zeros((layers, *first.shape), first.dtype), out_shardings=where
+        lambda: jax.tree.map(lambda x: jnp.zeros((layers, *x.shape), x.dtype), first),
+        out_shardings=where,
     )
     add = jax.jit(add, donate_argnums=0, out_shardings=where)
     whole = add(blank(), first, 0)

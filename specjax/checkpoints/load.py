@@ -16,7 +16,16 @@ from specjax.models import config as config_lib
 from specjax.models import decoder, families, placement
 from specjax.models import model as model_lib
 
-WEIGHTS = ("stored", "decoded", "dense")
+WEIGHTS = ("stored", "decoded", "tiled", "int8", "dense")
+_HELD = {  # what ``fuse.read_params`` makes of them
+    "stored": "packed",
+    "decoded": "packed",
+    "tiled": "tiled",
+    "int8": "int8",
+    "dense": "dense",
+}
+# The forms that can be stacked and split over a mesh.
+_ANYWHERE = ("dense", "int8")
 DTYPES = ("float32", "bfloat16", "float16")  # that params may have
 # What reading a value of the wrong kind raises.
 _MALFORMED = (
@@ -55,11 +64,9 @@ class LanguageModel:
 
     @property
     def weights(self) -> str:
-        """Formats of the matrices kept as stored, such as "q4_1, q8_0", or "dense"."""
-        leaves = jax.tree.leaves(
-            self.params, is_leaf=lambda leaf: isinstance(leaf, linear.Packed)
-        )
-        kinds = {leaf.kind for leaf in leaves if isinstance(leaf, linear.Packed)}
+        """Formats of the matrices in fewer bits, such as "q4_1, q8_0", or "dense"."""
+        leaves = jax.tree.leaves(self.params, is_leaf=_is_kept)
+        kinds = {leaf.kind for leaf in leaves if _is_kept(leaf)}
         return ", ".join(sorted(kinds)) or "dense"
 
 
@@ -123,9 +130,12 @@ def load(
         slower on CPU.
       weights: "stored" keeps matrices as the checkpoint has them, quantised ones too:
         less memory, and on CPU native kernels multiply them several times faster;
-        "decoded" gives the same kernels float32; "dense" makes arrays of ``dtype``
-        for XLA. None is "stored" where those kernels serve, on CPU with a compiler,
-        in float32, with layers apart, and "dense" elsewhere.
+        "decoded" gives the same kernels float32. "tiled" is for accelerators what
+        "stored" is for CPU: blocks of Q8_0, Q4_0 and Q4_1 as their kernels read them,
+        all else as arrays. "int8" rounds every matrix to 8 bits with one scale for
+        each output, which changes what the model says. "dense" makes arrays of
+        ``dtype`` for XLA. None is "stored" where native kernels serve, on CPU with a
+        compiler, in float32, with layers apart, and "dense" elsewhere.
       mesh: with axes "data" and "model", or one of them (``specjax.make_mesh``): each
         device is sent its own part of every param, and what decodes is split over
         them. The host holds one param at a time.
@@ -166,6 +176,7 @@ def _read(name: str, opened: _Format, dtype, scanned, form, mesh) -> LanguageMod
         opened.read,
         dtype=dtype,
         scanned=scanned,
+        form=_HELD[form],
         stored=_rows(opened, form),
         mesh=mesh,
     )
@@ -268,6 +279,10 @@ def truncate(lm: LanguageModel, layers: int) -> LanguageModel:
     )
 
 
+def _is_kept(leaf: Any) -> bool:
+    return isinstance(leaf, linear.Packed | linear.Tiled)
+
+
 def _dtype(dtype: Any) -> np.dtype:
     if dtype is None:
         dtype = "float32" if jax.default_backend() == "cpu" else "bfloat16"
@@ -290,24 +305,24 @@ def _form(weights: str | None, dtype: np.dtype, scanned: bool, mesh: Any) -> str
         raise ValueError(
             f"weights: expected one of {', '.join(WEIGHTS)}, got {weights!r}"
         )
-    if mesh is not None and weights != "dense":
+    if mesh is not None and weights not in _ANYWHERE:
         raise ValueError(
             f"weights: {weights} matrices can't be split over a mesh; load with "
-            "weights='dense' or without a mesh"
+            "weights='dense' or 'int8', or without a mesh"
         )
-    if scanned and weights != "dense":
+    if scanned and weights not in _ANYWHERE:
         raise ValueError(
-            f"weights: {weights} matrices can't be stacked; load with scanned=False or "
-            "weights='dense'"
+            f"weights: {weights} matrices can't be stacked; load with weights='dense' "
+            "or 'int8', or with scanned=False"
         )
     return weights
 
 
 def _rows(opened: _Format, form: str) -> Callable | None:
     """What gives the rows of a matrix and their format; None where it is an array."""
-    if form == "decoded":
+    if form in ("decoded", "int8"):
         return lambda name: (np.asarray(opened.read(name), np.float32), "f32")
-    return opened.stored if form == "stored" else None
+    return None if form == "dense" else opened.stored
 
 
 def _malformed(error: Exception) -> str:

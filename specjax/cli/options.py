@@ -37,7 +37,8 @@ Weights = Annotated[
     str | None,
     _option(
         "--weights",
-        "stored (quantised too), decoded (float32) or dense (for XLA). [by device]",
+        "stored (quantised too), decoded (float32), tiled or int8 (for accelerators), "
+        "or dense (for XLA). [by device]",
         _MODEL,
         metavar="FORM",
     ),

@@ -5,8 +5,10 @@ Params are a plain dict::
     embed f[V, E], final_norm f[E], head f[E, V] unless tied,
     layers: a list of dicts (unrolled), or one dict of stacked arrays (scanned)
 
-Unrolled, the matrices of the layers and embed and head may be packed instead (see
-`pallas_kernels.linear`): kept as the checkpoint stores them, an output a row.
+Matrices may be kept in fewer bits instead (see `pallas_kernels.linear`). Packed, an
+output a row, they are those of the layers, embed and head, unrolled. Tiled, embed is
+[E, V], and an array of its own only where the head is not tied to it; ``gate_up`` is
+the two of them, in a list.
 
 Both forms run the same ``Layer``; the form of ``layers`` is the choice. Unrolled is
 faster on CPU, where scanning copies each layer's slice; scanned compiles in constant
@@ -170,7 +172,7 @@ def _attend(config, q, k, v, cache, shared, window, layer):
 
 
 def _halves(x, weight):
-    """Gate and up f[B, N, 2, I]."""
+    """Gate and up f[B, N, 2, I], of packed weights, or of an array or list of two."""
     if isinstance(weight, linear_lib.Packed):
         both = linear_lib.linear(x, weight)
         return both.reshape(*both.shape[:-1], 2, -1)
@@ -220,6 +222,7 @@ def forward(
       order asked for or None, and the new rows f[B, layers, G, N, D].
     """
     x = linear_lib.take_rows(params["embed"], tree.token)  # f[B, N, E]
+    x = x.astype(params["final_norm"].dtype)
     if config.embed_scale != 1.0:
         x = x * jnp.asarray(config.embed_scale, x.dtype)
     cos, sin = rope.tables(config, start[:, None] + tree.depth)
@@ -307,8 +310,8 @@ def head(
 ) -> jax.Array:
     """Logits f32[B, V] of hidden f[B, E]."""
     weight = params["embed" if config.tied_head else "head"]
-    if isinstance(weight, linear_lib.Packed):
-        logits = linear_lib.linear(hidden, weight).astype(jnp.float32)
+    if isinstance(weight, linear_lib.Packed | linear_lib.Tiled):
+        logits = linear_lib.linear(hidden, weight, dtype=jnp.float32)
     else:
         inputs = 1 if config.tied_head else 0
         logits = jax.lax.dot_general(
@@ -451,11 +454,27 @@ def param_specs(mesh: Any, params: Params) -> Params:
     stacked = isinstance(params["layers"], dict)
 
     def of_leaf(path, _):
-        names = AXES.get(path[-1].key, ())
-        in_stack = stacked and len(path) > 1
+        in_stack = stacked and path[0].key == "layers"
+        at = 1 if in_stack else 2 if path[0].key == "layers" else 0
+        names = axes_of(path[at].key, path[at + 1 :])
         return axes.spec(mesh, ("layers", *names) if in_stack else names)
 
     return jax.tree_util.tree_map_with_path(of_leaf, params)
+
+
+def axes_of(param: str, path: tuple = ()) -> axes.Names:
+    """Names of the axes of an array of a param.
+
+    Args:
+      param: its name.
+      path: to the array in it, as `jax.tree_util` has it; () if it is one.
+    """
+    names = AXES.get(param, ())
+    field = getattr(path[-1], "name", None) if path else None
+    if field is None:
+        return names
+    matrix = names[::-1] if param == "embed" else names[-2:]  # of a Tiled one
+    return matrix if field == "whole" else (None, None, matrix[-1])
 
 
 def stack_layers(params: Params) -> Params:

@@ -11,7 +11,7 @@ import pytest
 import rich.console
 
 from benchmarks import demo, measure
-from benchmarks.decoding import forward, overhead, startup, transformers_peer, workers
+from benchmarks.decoding import forward, overhead, peers, startup, workers
 from specjax.evaluation import prompts
 from tests import saved_model, tiny_model
 
@@ -76,27 +76,31 @@ def test_overhead_holds_rounds_at_their_width(lm):
 def test_peers_are_compared():
     parrot = [sys.executable, "-c", PARROT]
     with workers.Worker(parrot) as ours, workers.Worker(parrot) as theirs:
-        found = transformers_peer.compare(
+        found = peers.compare(
             {"ours": ours, "theirs": theirs},
+            {"ours": ["none", "auto"], "theirs": ["none"]},
             [[5, 6], [7]],
             stop_ids=[0],
             max_new_tokens=4,
             repeats=2,
         )
     # Two prompts of 3 later tokens in 2 s, 3 prompt tokens in 2 x 1 s.
-    assert found["numbers"]["ours plain"]["decode_tokens_per_second"] == 1.5
-    assert found["numbers"]["ours plain"]["prefill_tokens_per_second"] == 1.5
-    assert found["plain_ratio"]["decode_tokens_per_second"] == 1.0
-    assert found["prompt_lookup_same_tokens"] == 2
+    assert found["numbers"]["ours none"]["decode_tokens_per_second"] == 1.5
+    assert found["numbers"]["ours none"]["prefill_tokens_per_second"] == 1.5
+    ratios = found["over_theirs_plain"]
+    assert set(ratios) == {"ours none", "ours auto"}
+    assert ratios["ours auto"]["decode_tokens_per_second"] == 1.0
+    assert found["same_tokens"] == {"ours none": 2, "ours auto": 2}
     assert found["peak_mib"] == {"ours": 1, "theirs": 1}
 
 
 def test_own_worker_serves(folder):
     command = [sys.executable, "-m", "benchmarks.decoding.own_worker", str(folder)]
-    with workers.Worker([*command, "256"]) as worker:
+    drafters = ["none", "prompt_lookup"]
+    with workers.Worker([*command, "256", "dense", *drafters]) as worker:
         answers = [
-            worker.ask(ids=[5, 6, 5], max_new_tokens=6, stop_ids=[], lookup=lookup)
-            for lookup in (False, True)
+            worker.ask(ids=[5, 6, 5], max_new_tokens=6, stop_ids=[], drafter=drafter)
+            for drafter in drafters
         ]
         last = worker.ask(quit=True)
     assert answers[0]["tokens"] == answers[1]["tokens"]

@@ -7,6 +7,7 @@ import pytest
 
 import specjax
 from benchmarks.tpu import check, chips, hlo, kernels, models, report, rounds
+from tests.checkpoints.conftest import Small
 
 TEXT = """
   %copy.1 = bf16[1,30,3,2048,64]{3,4,2,1,0:T(8,128)(2,1)} copy(%get-tuple-element.1)
@@ -107,7 +108,7 @@ def test_a_weight_that_every_chip_holds_whole_is_refused(monkeypatch):
 def test_layers_are_counted_as_often_as_they_run(monkeypatch):
     """Costs that are linear in layers, and cheaper with a window, come out exactly."""
 
-    def compile_(config, mesh, sizes, stacked=True):
+    def compile_(config, form, mesh, sizes, stacked=True):
         assert not stacked
         layers = [100.0 if window == 0 else 40.0 for window in config.windows]
         read = 7.0 + sum(layers)
@@ -117,22 +118,40 @@ def test_layers_are_counted_as_often_as_they_run(monkeypatch):
     config = dataclasses.replace(
         models.GEMMA3_27B, num_layers=5, windows=(9, 9, 0, 9, 0)
     )
-    read, flops = report._counted(config, None, (1, 1, 256))
+    read, flops = report._counted(config, "bfloat16", None, (1, 1, 256))
     assert read == 7 + 3 * 40 + 2 * 100
     assert flops == 2 * read
 
 
+@pytest.mark.parametrize("tied", [False, True])
+@pytest.mark.parametrize("form", ["bfloat16", "int8"])
+def test_weights_are_shaped_as_loading_makes_them(tmp_path, form, tied):
+    small = Small(vocab_size=264, tie_word_embeddings=tied)
+    path = small.directory(tmp_path / "m")
+    weights = "int8" if form == "int8" else "dense"
+    for mesh in (specjax.make_mesh(), specjax.make_mesh(model=2)):
+        for scanned in (False, True):
+            lm = specjax.load(
+                path, dtype="bfloat16", weights=weights, scanned=scanned, mesh=mesh
+            )
+            told = rounds.weights(small.config, mesh, stacked=scanned, form=form)
+            made = jax.tree.map(lambda x: (x.shape, x.dtype, x.sharding), lm.params)
+            assert jax.tree.structure(told) == jax.tree.structure(lm.params)
+            assert made == jax.tree.map(lambda x: (x.shape, x.dtype, x.sharding), told)
+
+
 def test_the_report_takes_the_smallest_slice_that_holds_a_model(monkeypatch):
-    def compile_(config, mesh, sizes, stacked=True):
-        held = 40 * 2**30 // mesh.size
+    def compile_(config, form, mesh, sizes, stacked=True):
+        held = {"bfloat16": 40, "int8": 12}[form] * 2**30 // mesh.size
         return dataclasses.replace(FACTS, arguments=held, temporaries=2**30)
 
     monkeypatch.setattr(report, "_compile", compile_)
     monkeypatch.setattr(
         report.chips, "mesh", lambda name, n: specjax.make_mesh(model=n)
     )
-    assert report._smallest(models.LLAMA3_8B, "v5e", 1, 256) == 4
-    assert report._smallest(models.LLAMA3_8B, "v5p", 1, 256) == 1
+    for form, smallest in {"bfloat16": 4, "int8": 1}.items():
+        assert report._smallest(models.LLAMA3_8B, form, "v5e", 1, 256) == smallest
+        assert report._smallest(models.LLAMA3_8B, form, "v5p", 1, 256) == 1
     (one, *_) = report.steps("v5p", 1, 256)
     assert (one.model, one.number, one.width) == ("llama-3-8b", 1, 1)
     wanted = 1e3 * one.read / chips.CHIPS["v5p"].bandwidth

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from pallas_kernels import linear as linear_lib
-from pallas_kernels.linear import api, formats, tiled
+from pallas_kernels.linear import api, tiled
 from tests.pallas_kernels.weight_cases import check, decoded, stored
 
 BLOCKS = tiled.KINDS
@@ -19,15 +19,6 @@ def test_tiles_hold_the_very_values_of_the_file(kind):
     np.testing.assert_allclose(values, decoded(made, kind), rtol=1e-6, atol=1e-6)
 
 
-@pytest.mark.parametrize("lanes", [1, 16])
-@pytest.mark.parametrize("kind", BLOCKS)
-def test_packed_weights_are_tiled_with_the_same_values(kind, lanes):
-    packed = formats.interleave(stored(128, 32, kind, seed=3), kind, lanes)
-    made = linear_lib.tile_packed(packed)
-    assert made.shape == packed.shape == (128, 32)
-    np.testing.assert_array_equal(tiled.decode(made), formats.decode(packed).T)
-
-
 @pytest.mark.parametrize(
     ("kind", "inputs", "wanted"),
     [
@@ -35,18 +26,33 @@ def test_packed_weights_are_tiled_with_the_same_values(kind, lanes):
         ("q4_1", 96, False),
         ("q4_1", 128, True),
         ("q6_k", 256, False),
+        ("f32", 64, False),
     ],
 )
 def test_what_can_be_tiled_is_known_before(kind, inputs, wanted):
+    assert linear_lib.tileable(inputs, kind) == wanted
     form = linear_lib.FORMATS[kind]
-    rows = np.zeros((4, inputs // form.weights * form.size), np.uint8)
-    packed = linear_lib.Packed(jnp.asarray(rows), kind)
-    assert linear_lib.tileable(packed) == wanted
-    if not wanted:
+    rows = np.zeros((4, inputs // form.weights * form.size), form.dtype)
+    if wanted:
+        assert linear_lib.tile(rows, kind).shape == (inputs, 4)
+    else:
         with pytest.raises(
             ValueError, match=r"kind must be one of|needs inputs in 64s"
         ):
-            linear_lib.tile_packed(packed)
+            linear_lib.tile(rows, kind)
+
+
+@pytest.mark.parametrize("lanes", [1, 128])
+@pytest.mark.parametrize("kind", [*BLOCKS, "int8"])
+def test_shapes_are_told_before(kind, lanes):
+    if kind == "int8":
+        made = linear_lib.quantise(np.ones((128, 5)), lanes)
+    elif lanes == 128:
+        made = linear_lib.tile(stored(128, 5, kind), kind)
+    else:
+        return
+    told = jax.eval_shape(lambda: made)
+    assert told == linear_lib.shapes(128, 5, kind, lanes)
 
 
 def test_int8_is_off_by_half_a_step_at_most():
@@ -75,6 +81,8 @@ def test_without_an_accelerator_xla_multiplies_them(kind, dtype):
     got = jax.jit(linear_lib.linear)(x, weight)
     assert got.shape == (2, 3, 7)
     assert got.dtype == x.dtype
+    wide = linear_lib.linear(x, weight, dtype=jnp.float32)
+    np.testing.assert_array_equal(wide.astype(dtype), got)
     flat = x.reshape(6, 192).astype(jnp.float32)
     check(got.reshape(6, 7), flat, weights)
 

@@ -1,6 +1,6 @@
 """The side of transformers; needs torch and transformers, not specjax or jax.
 
-    python benchmarks/decoding/peer_worker.py MODEL_PATH THREADS
+    python benchmarks/decoding/transformers_worker.py MODEL_PATH THREADS POSITIONS
 
 MODEL_PATH is a directory of Hugging Face or a .gguf file.
 """
@@ -18,7 +18,11 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
 
 from benchmarks.decoding import workers
 
-_LOOKUP_TOKENS = 10  # of the reference implementation of prompt lookup
+_DRAFTERS = {
+    "none": {},
+    # As many as in the reference implementation of prompt lookup.
+    "prompt_lookup": {"prompt_lookup_num_tokens": 10},
+}
 
 
 class _Clock(transformers.StoppingCriteria):
@@ -51,7 +55,7 @@ def main() -> None:
     def answer(request: dict[str, Any]) -> dict[str, Any]:
         ids = torch.tensor([request["ids"]])
         clock = _Clock(ids.shape[1])
-        more = {"prompt_lookup_num_tokens": _LOOKUP_TOKENS} if request["lookup"] else {}
+        more = _DRAFTERS[request["drafter"]]
         began = time.perf_counter()
         with torch.inference_mode():
             text = model.generate(
@@ -72,7 +76,7 @@ def main() -> None:
             "decode_seconds": ended - first,
         }
 
-    answer({"ids": [1, 2, 3], "max_new_tokens": 4, "stop_ids": [], "lookup": False})
+    answer({"ids": [1, 2, 3], "max_new_tokens": 4, "stop_ids": [], "drafter": "none"})
     versions = {"torch": torch.__version__, "transformers": transformers.__version__}
     workers.serve(sys.stdin, answer, versions)
 
