@@ -31,6 +31,7 @@ def main() -> None:
             n_threads=threads,
             n_threads_batch=threads,
             draft_model=draft,
+            logits_all=draft is not None,  # else its buffer holds one batch only
             verbose=False,
         )
         for drafter, draft in (("none", None), ("prompt_lookup", lookup))
