@@ -4,9 +4,7 @@ The names are those of ``__init__.pyi``; what one needs is imported when it is f
 used, so that the command line answers at once.
 """
 
-import importlib.metadata
-
 import lazy_loader
 
-__version__ = importlib.metadata.version("specjax")
+__version__ = "0.1.0"
 __getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

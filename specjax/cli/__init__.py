@@ -1,5 +1,11 @@
 """The command line: one file a command."""
 
-from specjax.cli.app import app, main
+from specjax.cli import interrupts
 
-__all__ = ["app", "main"]
+
+def main() -> None:
+    """Runs the command line; Ctrl-C ends it while it is still being imported, too."""
+    with interrupts.leave_at_once():
+        from specjax.cli import app
+
+        app.main()

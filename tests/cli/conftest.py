@@ -5,7 +5,8 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from specjax.cli import app, progress
+from specjax.cli import progress
+from specjax.cli.app import app
 from tests import saved_model
 
 

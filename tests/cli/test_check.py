@@ -41,7 +41,10 @@ def test_weights_are_counted_as_they_will_be_held(run, model_folder):
 def test_a_form_that_is_none(run, model_folder):
     result = run("check", model_folder, "--weights", "packed")
     assert result.exit_code == 2
-    assert "--weights: expected one of stored, decoded, dense" in result.stderr
+    assert (
+        "--weights: expected one of stored, decoded, tiled, int8, dense"
+        in result.stderr
+    )
 
 
 def test_what_would_not_load_is_refused_with_every_reason(run, make_model):

@@ -39,6 +39,23 @@ def test_what_takes_long_is_imported_when_used():
     assert ran.stdout.split() == ["False", "load", "none"], ran.stderr
 
 
+def test_interrupts_are_obeyed_before_the_commands_are_imported():
+    code = """
+import os, signal, sys, types
+import specjax.cli
+held = types.ModuleType("specjax.cli.app")
+held.main = lambda: os.kill(os.getpid(), signal.SIGINT)
+specjax.cli.app = sys.modules["specjax.cli.app"] = held
+specjax.cli.main()
+print("went on")
+"""
+    ran = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=REPOSITORY
+    )
+    assert (ran.returncode, ran.stdout) == (130, "")
+    assert ran.stderr == "interrupted\n"
+
+
 @pytest.fixture
 def command(compiled):
     """(*arguments) -> keyword arguments of subprocess for `python -m specjax`."""
