@@ -9,10 +9,12 @@ import operator
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-MOST = 2**31 - 1  # of an int32
+MAX_INT32 = 2**31 - 1
 
 
-def integer(where: str, name: str, value: Any, least: int, most: int = MOST) -> int:
+def integer(
+    where: str, name: str, value: Any, least: int, most: int = MAX_INT32
+) -> int:
     """The value as an int.
 
     Args:
@@ -25,17 +27,30 @@ def integer(where: str, name: str, value: Any, least: int, most: int = MOST) -> 
       TypeError: it is no integer.
       ValueError: it is out of range.
     """
-    said = f"{where}: {name}" if where else name
+    found = whole(where, name, value)
+    if not least <= found <= most:
+        within = f"at least {least}" if found < least else f"at most {most}"
+        raise ValueError(f"{_said(where, name)} must be {within}, got {value!r}")
+    return found
+
+
+def whole(where: str, name: str, value: Any) -> int:
+    """The value as an int, however large. Arguments as for ``integer``.
+
+    Raises:
+      TypeError: it is no integer.
+    """
     try:
         if isinstance(value, bool):
             raise TypeError
-        found = operator.index(value)
+        return operator.index(value)
     except TypeError:
-        raise TypeError(f"{said} must be an integer, got {value!r}") from None
-    if not least <= found <= most:
-        within = f"at least {least}" if found < least else f"at most {most}"
-        raise ValueError(f"{said} must be {within}, got {value!r}")
-    return found
+        message = f"{_said(where, name)} must be an integer, got {value!r}"
+        raise TypeError(message) from None
+
+
+def _said(where: str, name: str) -> str:
+    return f"{where}: {name}" if where else name
 
 
 def token_id(name: str, token: Any, vocab_size: int) -> int:
@@ -89,7 +104,7 @@ def smallest(where: str, option: str, value: int, limit: str, most: int) -> None
       TypeError: ``value`` is no integer.
       ValueError: ``value`` is not 1 to ``most``.
     """
-    integer(where, option, value, -(2**31))
+    whole(where, option, value)
     if not 1 <= value <= most:
         raise ValueError(f"{where}: {option} must be 1 to {limit}={most}, got {value}")
 
@@ -111,6 +126,6 @@ def one_of(where: str, option: str, value: str, known: Sequence[str]) -> None:
 
 
 def suggestion(word: str, known: Iterable[str]) -> str:
-    """A question to put into a message, " did you mean 'x'?", where one comes close."""
+    """What to end a clause with: "; did you mean 'x'?" where one comes close."""
     close = difflib.get_close_matches(word, list(known), n=1)
-    return f" did you mean {close[0]!r}?" if close else ""
+    return f"; did you mean {close[0]!r}?" if close else ""

@@ -20,7 +20,7 @@ def describe(error: pydantic.ValidationError, known: Iterable[str] = ()) -> str:
         return f"{where} is missing"
     if first["type"] == "extra_forbidden":
         near = checks.suggestion(str(first["loc"][-1]), known)
-        return f"{where} is not a known key{near and ';'}{near}"
+        return f"{where} is not a known key{near}"
     said = first["msg"][:1].lower() + first["msg"][1:]
     said = f"{said}, got {first['input']!r:.80}"
     return f"{where}: {said}" if where else said

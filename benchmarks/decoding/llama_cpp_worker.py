@@ -2,7 +2,8 @@
 
     python benchmarks/decoding/llama_cpp_worker.py MODEL_PATH THREADS POSITIONS
 
-MODEL_PATH is a .gguf file.
+MODEL_PATH is a .gguf file. Its peak memory is that of two loaded models, one for each
+way of decoding.
 """
 
 import pathlib
@@ -27,7 +28,7 @@ def main() -> None:
     models = {
         drafter: llama_cpp.Llama(
             path,
-            n_ctx=positions + 16,
+            n_ctx=positions + 16,  # drafts may pass the last token
             n_threads=threads,
             n_threads_batch=threads,
             draft_model=draft,

@@ -20,6 +20,7 @@ import numpy as np
 import specjax
 from benchmarks import measure
 from benchmarks.decoding import bare, scripted
+from specjax import checkpoints
 from specjax.core import sampling as sampling_lib
 from specjax.decoding import programs
 
@@ -115,7 +116,7 @@ def main() -> None:
     """Parses options, measures, prints."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--model", default="smollm2-135m")
-    parser.add_argument("--weights", choices=("stored", "decoded", "dense"))
+    parser.add_argument("--weights", choices=checkpoints.WEIGHTS)
     parser.add_argument("--widths", type=measure.numbers, default=(1, 16))
     parser.add_argument("--prompt-tokens", type=int, default=128)
     parser.add_argument("--capacities", type=measure.numbers, default=(1024,))

@@ -2,7 +2,7 @@
 
     python -m benchmarks.decoding.own_worker MODEL POSITIONS WEIGHTS DRAFTER...
 
-WEIGHTS is "stored", "decoded" or "dense"; drafters are named as on the command line.
+WEIGHTS is a form that `specjax.load` takes; drafters are named as on the command line.
 """
 
 import sys

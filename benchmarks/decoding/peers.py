@@ -5,8 +5,8 @@
 
 PYTHON has torch and transformers (the extra ``parity``) or llama-cpp-python; by default
 it is the one that runs this. transformers holds the model in float32, llama.cpp as it
-is stored. Both sides run in a process of their own and take turns prompt by prompt, so
-that each works while the other waits.
+is stored, and so does ours unless --weights says otherwise. Both sides run in a process
+of their own and take turns prompt by prompt, so that each works while the other waits.
 """
 
 import argparse
@@ -30,9 +30,9 @@ PLAIN = "none"
 OURS = "specjax"
 _HERE = pathlib.Path(__file__)
 _DATASET = _HERE.resolve().parents[1] / "data" / "mt_bench.jsonl"
-_PEERS = {
-    "transformers": _HERE.with_name("transformers_worker.py"),
-    "llama_cpp": _HERE.with_name("llama_cpp_worker.py"),
+_PEERS = {  # and the weights of ours that are of their precision
+    "transformers": (_HERE.with_name("transformers_worker.py"), "decoded"),
+    "llama_cpp": (_HERE.with_name("llama_cpp_worker.py"), "stored"),
 }
 _THEIR_DRAFTERS = (PLAIN, "prompt_lookup")
 
@@ -79,7 +79,7 @@ def compare(
         "numbers": {" ".join(way): numbers[way] for way in ways},
         f"over_{theirs}_plain": {
             " ".join(way): {
-                name: round(numbers[way][name] / numbers[plain][name], 3)
+                name: _ratio(numbers[way][name], numbers[plain][name])
                 for name in ("decode_tokens_per_second", "prefill_tokens_per_second")
             }
             for way in ways
@@ -96,6 +96,10 @@ def compare(
         "peak_mib": {s: round(a["peak_bytes"] / 2**20) for s, a in last.items()},
         "versions": {side: answer["versions"] for side, answer in last.items()},
     }
+
+
+def _ratio(one: float, other: float) -> float | None:
+    return round(one / other, 3) if other else None
 
 
 def _sum(asked: Sequence[Sequence[int]], runs: list[list[dict]]) -> dict[str, float]:
@@ -121,7 +125,7 @@ def main() -> None:
     parser.add_argument("peer", choices=tuple(_PEERS))
     parser.add_argument("--peer-python", default=sys.executable)
     parser.add_argument("--model", default="smollm2-135m")
-    parser.add_argument("--weights", default="stored", choices=checkpoints.WEIGHTS)
+    parser.add_argument("--weights", choices=checkpoints.WEIGHTS)
     parser.add_argument("--drafters", default="none,prompt_lookup,auto")
     parser.add_argument("--dataset", default=str(_DATASET))
     parser.add_argument("--limit", type=int, default=6)
@@ -135,10 +139,18 @@ def main() -> None:
     asked, stop_ids = _prompts(settings)
     positions = str(max(map(len, asked)) + settings["max_new_tokens"])
     drafters = settings["drafters"].split(",")
-    peer, script = settings["peer"], str(_PEERS[settings["peer"]])
+    peer = settings["peer"]
+    script, same = _PEERS[peer]
+    settings["weights"] = settings["weights"] or same
     own = [sys.executable, "-m", "benchmarks.decoding.own_worker"]
     own += [path, positions, settings["weights"], *drafters]
-    other = [settings["peer_python"], script, path, str(settings["threads"]), positions]
+    other = [
+        settings["peer_python"],
+        str(script),
+        path,
+        str(settings["threads"]),
+        positions,
+    ]
     with workers.Worker(own) as ours, workers.Worker(other) as theirs:
         results = compare(
             {OURS: ours, peer: theirs},

@@ -2,7 +2,8 @@
 
     python benchmarks/decoding/transformers_worker.py MODEL_PATH THREADS POSITIONS
 
-MODEL_PATH is a directory of Hugging Face or a .gguf file.
+MODEL_PATH is a directory of Hugging Face or a .gguf file. POSITIONS, which other sides
+need, is not used.
 """
 
 import pathlib

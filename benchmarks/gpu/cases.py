@@ -90,7 +90,7 @@ def _layers(backend, *, calls, options, **arrays):
 
 
 def _linear(name: str, spec: linear_specs.ArgSpec) -> Case:
-    weight = tiled.shapes(spec.inputs, spec.outputs, spec.kind)
+    weight = tiled.tiled_shapes(spec.inputs, spec.outputs, spec.kind)
     read = sum(
         math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in jax.tree.leaves(weight)
     )

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from pallas_kernels.linear import arg_specs as linear_specs
+from pallas_kernels.linear import tiled
 from pallas_kernels.linear import tpu as linear_tpu
 from pallas_kernels.tree_attention import arg_specs as attention_specs
 from pallas_kernels.tree_attention import part, tree_attention
@@ -65,7 +66,7 @@ def _attention() -> Iterator[Case]:
 
 def _linear() -> Iterator[Case]:
     for name, spec in linear_specs.MODELS.items():
-        weight = linear_tpu.shapes(spec.inputs, spec.outputs, spec.kind)
+        weight = tiled.tiled_shapes(spec.inputs, spec.outputs, spec.kind)
         x = jax.ShapeDtypeStruct((spec.rows, spec.inputs), jnp.dtype(spec.dtype))
         yield Case(
             name=f"linear: {name}",

@@ -96,22 +96,22 @@ def weights(
     made = functools.partial(decoder.init_params, config, dtype=jnp.dtype("bfloat16"))
     shapes = jax.eval_shape(made, key)
     if form == "int8":
-        shapes = _rounded(config, shapes, lanes=1 if mesh.size > 1 else 128)
+        shapes = _rounded(config, shapes, padded=mesh.size == 1)
     if stacked:
         shapes = jax.eval_shape(decoder.stack_layers, shapes)
     return lie(mesh, shapes, decoder.param_specs(mesh, shapes))
 
 
-def _rounded(config, shapes, lanes: int):
+def _rounded(config, shapes, padded: bool):
     """Shapes of params whose matrices are int8, as `checkpoints.load` makes them."""
 
     def of(name, leaf):
         if name == "gate_up":
-            return [linear.shapes(*leaf.shape[1:], "int8", lanes)] * 2
+            return [linear.tiled_shapes(*leaf.shape[1:], "int8", padded=padded)] * 2
         if name in ("qkv", "out", "down", "head"):
-            return linear.shapes(*leaf.shape, "int8", lanes)
+            return linear.tiled_shapes(*leaf.shape, "int8", padded=padded)
         if name == "embed" and config.tied_head:
-            return linear.shapes(*leaf.shape[::-1], "int8", lanes)
+            return linear.tiled_shapes(*leaf.shape[::-1], "int8", padded=padded)
         return leaf
 
     made = {name: of(name, leaf) for name, leaf in shapes.items() if name != "layers"}

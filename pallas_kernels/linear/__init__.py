@@ -3,7 +3,7 @@
 from pallas_kernels.linear.api import linear, pack, take_rows
 from pallas_kernels.linear.cpu import available
 from pallas_kernels.linear.formats import FORMATS, Packed, decode, finite
-from pallas_kernels.linear.tiled import Tiled, quantise, shapes, tile, tileable
+from pallas_kernels.linear.tiled import Tiled, quantise, tile, tileable, tiled_shapes
 
 __all__ = [
     "FORMATS",
@@ -15,8 +15,8 @@ __all__ = [
     "linear",
     "pack",
     "quantise",
-    "shapes",
     "take_rows",
     "tile",
     "tileable",
+    "tiled_shapes",
 ]

@@ -83,7 +83,7 @@ def _there(rows: jax.Array, weight: Weight) -> dict[str, bool]:
     count = rows.shape[0]
     wanted = rows.dtype in (jnp.float32, jnp.bfloat16) and not backends.partitioned()
     return {
-        "tpu": wanted and platform == "tpu" and tpu.serves(count),
+        "tpu": wanted and platform == "tpu" and tpu.serves(count, weight),
         "xla": True,
         # Last, so only where it is asked for, until it has been timed on one.
         "gpu": wanted and platform == "gpu" and gpu.serves(count),

@@ -50,10 +50,10 @@ class Tiled:
         return self.scale.shape[0] * self.whole.shape[0], self.outputs
 
 
-def shapes(inputs: int, outputs: int, kind: str, lanes: int = _LANES) -> Tiled:
+def tiled_shapes(inputs: int, outputs: int, kind: str, *, padded: bool = True) -> Tiled:
     """What ``tile`` or ``quantise`` makes, without values."""
     parts = 2 if kind.startswith("q4") else 1
-    rows, width = inputs // parts, outputs + -outputs % lanes
+    rows, width = inputs // parts, outputs + -outputs % _pad_to(padded)
     blocks = 1 if kind == "int8" else rows // BLOCK
     number = jnp.dtype(jnp.int8 if parts == 1 else jnp.uint8)
     whole: Any = jax.ShapeDtypeStruct((rows, width), number)
@@ -61,17 +61,18 @@ def shapes(inputs: int, outputs: int, kind: str, lanes: int = _LANES) -> Tiled:
     return Tiled(whole, scale, scale if kind == "q4_1" else None, kind, outputs)
 
 
-def quantise(weights: np.ndarray, lanes: int = _LANES) -> Tiled:
+def quantise(weights: np.ndarray, *, padded: bool = True) -> Tiled:
     """Weights f[K, M] as int8 with one scale for each output, on the host.
 
     Args:
       weights: finite.
-      lanes: the outputs are padded to a multiple; 1 where a mesh is to split them.
+      padded: whether outputs are padded to whole vectors; not where a mesh is to
+        split them.
     """
     weights = weights.astype(np.float32, copy=False)
     scale = np.abs(weights).max(axis=0, keepdims=True) / np.float32(127)
     whole = np.rint(weights / np.where(scale == 0, 1, scale)).astype(np.int8)
-    return _padded(whole, scale[None], None, "int8", lanes)
+    return _padded(whole, scale[None], None, "int8", padded)
 
 
 def tileable(inputs: int, kind: str) -> bool:
@@ -143,12 +144,17 @@ def scaled(whole, scale, least, kind):
     return values.reshape(inputs, outputs)
 
 
-def _padded(whole, scale, least, kind, lanes=_LANES) -> Tiled:
-    """Arrays of M outputs, padded to whole vectors."""
+def _pad_to(padded: bool) -> int:
+    """What the outputs are padded to a multiple of."""
+    return _LANES if padded else 1
+
+
+def _padded(whole, scale, least, kind, padded=True) -> Tiled:
+    """Arrays of M outputs, padded where that is wanted."""
     outputs = whole.shape[-1]
 
     def pad(array) -> Any:
-        spare = [(0, 0)] * (array.ndim - 1) + [(0, -outputs % lanes)]
+        spare = [(0, 0)] * (array.ndim - 1) + [(0, -outputs % _pad_to(padded))]
         return np.pad(array, spare)
 
     return Tiled(

@@ -8,15 +8,17 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
 from pallas_kernels.linear import tiled, tuning
-from pallas_kernels.linear.tiled import shapes as shapes
 
 _ROWS = 16  # of x, padded to: what a tile of bfloat16 holds
 _MOST_ROWS = 256  # of x, that fit VMEM beside the weights
 
 
-def serves(rows: int) -> bool:
-    """Whether so many rows fit VMEM; for more of them XLA decodes the weights once."""
-    return rows <= _MOST_ROWS
+def serves(rows: int, weight: tiled.Tiled) -> bool:
+    """Whether so many rows fit VMEM, and the kernel can cut the weights.
+
+    For more rows XLA decodes the weights once; int8 may have odd numbers of inputs.
+    """
+    return rows <= _MOST_ROWS and weight.whole.shape[0] % tiled.BLOCK == 0
 
 
 def linear(

@@ -127,17 +127,23 @@ class _Source:
         return self.naming.prefix.format(layer) + self.naming.layer[key]
 
 
-def matrices(*, halves: bool = True) -> list[tuple[str, ...]]:
-    """The pieces of each matrix of a layer: they lie in it together, in one format.
+def matrices() -> list[tuple[str, ...]]:
+    """The pieces of each matrix of a layer: they lie in it together, in one format."""
+    return [_FUSED.get(leaf, (leaf,)) for leaf in _MATRICES]
+
+
+def tiles(config, pieces: tuple[str, ...]) -> list[tuple[str, ...]]:
+    """How the pieces of a matrix are tiled, each entry as one; none of them if [].
+
+    Where one of several entries can't be, the whole matrix is an array.
 
     Args:
-      halves: whether gate and up are halves of one.
+      config: of the model.
+      pieces: of a matrix of a layer, or ("embed",) or ("head",).
     """
-    found = [_FUSED.get(leaf, (leaf,)) for leaf in _MATRICES]
-    if halves:
-        return found
-    apart = [(piece,) for piece in _FUSED["gate_up"]]
-    return [pieces for pieces in found if pieces != _FUSED["gate_up"]] + apart
+    if pieces == ("embed",) and not config.tied_head:
+        return []  # its rows are only looked up
+    return [(piece,) for piece in pieces] if pieces == _FUSED["gate_up"] else [pieces]
 
 
 def _layer_leaf(source: _Source, leaf: str, layer: int) -> Any:
@@ -163,12 +169,10 @@ def _kept(source: _Source, leaf: str, layer: int | None = None) -> Any:
         return None
     if source.form == "packed":
         return linear.pack(*_stored(source, leaf, keys, layer))
-    if leaf == "embed" and not source.config.tied_head:
+    made = [_tiled(source, leaf, part, layer) for part in tiles(source.config, keys)]
+    if not made or any(part is None for part in made):
         return None
-    if leaf != "gate_up":
-        return _tiled(source, leaf, keys, layer)
-    halves = [_tiled(source, leaf, (key,), layer) for key in keys]
-    return None if any(half is None for half in halves) else halves
+    return made if leaf == "gate_up" else made[0]
 
 
 def _tiled(source: _Source, leaf, keys, layer) -> linear.Tiled | None:
@@ -176,7 +180,7 @@ def _tiled(source: _Source, leaf, keys, layer) -> linear.Tiled | None:
     rows, kind = _stored(source, leaf, keys, layer)
     if source.form == "int8":
         split = source.mesh is not None and source.mesh.size > 1
-        return linear.quantise(rows.T, **({"lanes": 1} if split else {}))
+        return linear.quantise(rows.T, padded=not split)
     stored = linear.FORMATS[kind]
     inputs = rows.shape[1] // stored.size * stored.weights
     return linear.tile(rows, kind) if linear.tileable(inputs, kind) else None

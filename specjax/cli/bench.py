@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from specjax.cli import errors, options, recipe
+from specjax.cli import options, recipe
 
 _PANEL = "Benchmark"
 _COMMA = re.compile(r",(?!\s*[-+.\d])")  # before a number it is part of a value
@@ -145,9 +145,6 @@ def bench(
     made = {label: session.drafter(asked, lm) for label, asked in wanted.items()}
     if overwrite and out is not None:
         out.unlink(missing_ok=True)
-    if out is not None and out.exists():
-        kept = f"out: {out} has {len(rows.read(out))} rows already, which are kept"
-        errors.complain(f"{kept}; --overwrite begins anew", label="")
     with progress.shown(len(questions)) as notify:
         measured = bench_lib.run(
             lm,

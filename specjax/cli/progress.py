@@ -62,6 +62,8 @@ def shown(total: int) -> Iterator[bench.Notify]:
         task = bar.add_task("compiling", total=total)
 
         def notify(progress: bench.Progress) -> None:
+            if progress.stage == "kept":
+                bar.console.print(_kept(progress))
             if progress.stage == "prompt":
                 text = _numbers(progress)
                 bar.update(task, completed=progress.done, description=text)
@@ -75,8 +77,17 @@ def print_table(lines: Sequence[table.Line]) -> None:
     rich.console.Console(width=width).print(table.to_rich(lines))
 
 
+def _kept(progress: bench.Progress) -> str:
+    return (
+        f"{progress.done} of {progress.total} prompts are kept from an earlier run; "
+        "--overwrite begins anew"
+    )
+
+
 def _line(progress: bench.Progress) -> None:
     text = f"{progress.stage} {progress.done}/{progress.total}"
+    if progress.stage == "kept":
+        text = _kept(progress)
     if progress.rows:
         text += f" {_numbers(progress)}"
     print(text, file=sys.stderr, flush=True)

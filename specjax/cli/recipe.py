@@ -69,7 +69,7 @@ class Recipe(_Table):
     Attributes:
       model: name, file or directory.
       dtype: of weights and cache, None for the device's usual one.
-      weights: "stored", "decoded", "dense" or None for the device's usual form.
+      weights: form of ``specjax.load``, or None for the device's usual one.
       mesh: devices to split model and batch over, such as "data=2,model=3"; None for
         one.
       max_context: positions to hold, None for what a request needs.

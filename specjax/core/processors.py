@@ -14,13 +14,10 @@ from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from pallas_kernels import threshold
 from specjax.core import history as history_lib
 from specjax.core import sampling as sampling_lib
-
-_TINY_TEMPERATURE = float(np.finfo(np.float32).tiny)  # smaller ones are flushed to 0
 
 
 @jax.tree_util.register_dataclass
@@ -134,15 +131,18 @@ def apply(
 
 
 def tempered(logits: jax.Array, temperature: jax.Array) -> jax.Array:
-    """Logits f32[B, V] at a temperature, 0 at the best; at 1 for greedy rows.
+    """Logits f32[B, V] at a temperature, 0 at the best.
+
+    The best is taken away first: divided by a tiny temperature, two could both be
+    infinite and their difference NaN. Rows at temperature 0 count as at 1.
 
     Args:
       logits: f32[B, V], as ``apply`` gives them.
-      temperature: f32[B]; however small, nothing overflows to NaN.
+      temperature: f32[B].
     """
     temperature = jnp.where(temperature > 0, temperature, 1.0)[:, None]
     best = jnp.max(logits, axis=1, keepdims=True)
-    return (logits - best) / jnp.maximum(temperature, _TINY_TEMPERATURE)
+    return (logits - best) / temperature
 
 
 def _skip(wanted, function, state, sampling, logits):

@@ -1,7 +1,9 @@
 """How tokens are chosen: one struct of arrays, so that no value recompiles."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+import numbers
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -14,9 +16,9 @@ NO_ID = -1
 MAX_STOP_IDS = 16
 MAX_BIASES = 64
 _INTEGERS = {  # the smallest and largest of each
-    "max_new_tokens": (1, checks.MOST),
-    "min_new_tokens": (0, checks.MOST),
-    "top_k": (0, checks.MOST),
+    "max_new_tokens": (1, checks.MAX_INT32),
+    "min_new_tokens": (0, checks.MAX_INT32),
+    "top_k": (0, checks.MAX_INT32),
     "seed": (0, 2**32 - 1),
 }
 _LARGEST_BIAS = 1e30
@@ -124,8 +126,8 @@ class SamplingOptions:
         for name, (least, most) in _INTEGERS.items():
             checks.integer("", name, getattr(self, name), least, most)
         for name in _FLOATS:
-            if not hasattr(getattr(self, name), "__float__"):
-                got = getattr(self, name)
+            got = getattr(self, name)
+            if not _is_number(got):
                 raise TypeError(f"{name} must be a number, got {got!r}")
             if not abs(getattr(self, name)) <= _LARGEST:
                 raise ValueError(
@@ -159,9 +161,15 @@ class SamplingOptions:
             ("banned_ids", self.banned_ids),
             ("stop_token_ids", self.stop_token_ids),
         ):
+            kind = Mapping if name == "logit_bias" else Iterable
+            if not isinstance(ids, kind):
+                wanted = "ids and biases" if kind is Mapping else "token ids"
+                raise TypeError(f"{name} must be {wanted}, got {ids!r}")
             for token in ids:
                 checks.token_id(name, token, vocab_size)
         for token, bias in self.logit_bias.items():
+            if not _is_number(bias):
+                raise TypeError(f"logit_bias of id {token} is {bias!r}, not a number")
             if np.isnan(bias) or bias > _LARGEST_BIAS:
                 raise ValueError(
                     f"logit_bias of id {token} is {bias}, expected a number or -inf"
@@ -177,6 +185,10 @@ class SamplingOptions:
                 f"stop_token_ids holds {len(self.stop_token_ids)} ids, at most "
                 f"{MAX_STOP_IDS} are supported"
             )
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, numbers.Real) and not isinstance(value, bool)
 
 
 def pack(options: Sequence[SamplingOptions], samples: Sequence[int]) -> Sampling:

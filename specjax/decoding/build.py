@@ -193,10 +193,15 @@ def build(
     Raises:
       ValueError: ``max_new_tokens`` or a width is below 1, verifier and drafter don't
         fit, or the mesh does not divide the model.
-      TypeError: ``drafter`` is neither a Drafter nor an Equipped.
+      TypeError: an argument is of the wrong kind.
     """
     checks.integer("", "max_new_tokens", max_new_tokens, 1)
     known = isinstance(model, model_lib.Model)
+    if not known and not isinstance(model, contracts.Target):
+        raise TypeError(
+            "model must be a Model (lm.model of a loaded one) or a Target, got "
+            f"{type(model).__name__}"
+        )
     if mesh is not None:
         mesh = placement.automatic(mesh)
         if known:

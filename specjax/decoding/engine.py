@@ -61,7 +61,12 @@ class Engine:
 
         Raises:
           ValueError: parts do not fit, or ``max_context`` exceeds the model's.
+          TypeError: an argument is of the wrong kind.
         """
+        if not isinstance(lm, checkpoints.LanguageModel):
+            raise TypeError(
+                f"lm must be a loaded model, got {lm!r:.80}; load one by specjax.load"
+            )
         chosen = registry.resolve(none() if drafter is None else drafter, lm)
         if chosen.fingerprint not in (None, lm.fingerprint):
             raise ValueError(
@@ -78,7 +83,7 @@ class Engine:
             )
         limit = lm.model.config.max_context
         if max_context is not None:
-            checks.integer("", "max_context", max_context, -checks.MOST)
+            checks.whole("", "max_context", max_context)
         if max_context is not None and not 2 <= max_context <= limit:
             raise ValueError(
                 f"max_context must be 2 to {limit}, the limit of {lm.name!r}, got "
@@ -199,7 +204,8 @@ class Engine:
           Seconds that it took.
 
         Raises:
-          ValueError: ``rows`` or ``prompt_tokens`` is below 1, or they don't fit.
+          ValueError: a number is below 1, or they don't fit.
+          TypeError: one is no integer.
         """
         for name, value in (("rows", rows), ("prompt_tokens", prompt_tokens)):
             checks.integer("warmup", name, value, 1)
@@ -227,6 +233,7 @@ class Engine:
         Raises:
           ValueError: the prompt is empty, holds ids outside the vocabulary, or asks
             for a chat template that the model lacks.
+          TypeError: an entry is of the wrong kind.
         """
         return request.encode(self.lm, prompt, chat)
 
@@ -240,7 +247,7 @@ class Engine:
         Raises:
           ValueError: the request does not fit the context.
         """
-        needed = prompt_tokens + max_new_tokens
+        needed = int(prompt_tokens + max_new_tokens)  # they may be NumPy's
         limit = self.lm.model.config.max_context
         asked = f"prompt of {prompt_tokens} tokens and max_new_tokens={max_new_tokens}"
         if needed > limit:

@@ -22,10 +22,6 @@ def _engine(
     max_context: int | None,
 ) -> engine_lib.Engine:
     """The engine of these parts, kept so that a second call compiles nothing."""
-    if not isinstance(lm, checkpoints.LanguageModel):
-        raise TypeError(
-            f"lm must be a loaded model, got {lm!r:.80}; load it: specjax.load(NAME)"
-        )
     chosen = _DEFAULT if drafter is None else drafter
     # What is only named is the same drafter as often as it is spelled so.
     named = isinstance(chosen, str | Mapping)

@@ -8,7 +8,7 @@ finished or a limit of rounds is reached. ``generate``, ``stream`` and a user's 
 
 import dataclasses
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import jax
@@ -61,6 +61,7 @@ def recipe(
     Raises:
       ValueError: the verifier needs laws that the drafter does not give or tests
         fewer children of a node than it proposes, or a width is below 1.
+      TypeError: widths are no integers.
     """
     if verifier.needs_laws and drafter.bounds.nodes and not drafter.needs.laws:
         raise ValueError(
@@ -76,6 +77,8 @@ def recipe(
             "'without_replacement' or 'exact'"
         )
     for name, values in (("widths", widths), ("prompt_widths", prompt_widths)):
+        if not isinstance(values, Sequence):
+            raise TypeError(f"{name} must be a list of integers, got {values!r}")
         if not values:
             raise ValueError(f"{name} must be one or more integers, got none")
         for value in values:

@@ -87,9 +87,11 @@ def sampling_options(
                 f"{name!r} is not a sampling option; known are "
                 f"{', '.join(sorted(known))}"
             )
+    asked = sampling_lib.SamplingOptions(**options)
+    asked.validate(lm.model.config.vocab_size)
     own = () if ignore_eos else lm.stop_ids
-    stops = tuple(dict.fromkeys((*options.get("stop_token_ids", ()), *own)))
-    chosen = sampling_lib.SamplingOptions(**{**options, "stop_token_ids": stops})
+    stops = tuple(dict.fromkeys((*asked.stop_token_ids, *own)))
+    chosen = dataclasses.replace(asked, stop_token_ids=stops)
     chosen.validate(lm.model.config.vocab_size)
     return chosen
 
@@ -98,6 +100,12 @@ def encode(
     lm: checkpoints.LanguageModel, prompt: Prompt, chat: bool | None = None
 ) -> list[int]:
     """Token ids of a prompt, at least one; see ``Engine.encode``."""
+    known = isinstance(prompt, str | Sequence | np.ndarray)
+    if not known or isinstance(prompt, bytes | bytearray):
+        raise TypeError(
+            "prompt must be text, token ids or chat messages, got "
+            f"{type(prompt).__name__}"
+        )
     if isinstance(prompt, str):
         if not prompt.strip():
             raise ValueError("prompt is empty; give at least one word")

@@ -152,8 +152,8 @@ def describe(name: str) -> Named:
     """
     if name not in _NAMED:
         raise ValueError(
-            f"drafter: unknown name {name!r};{checks.suggestion(name, _NAMED)} "
-            f"known are {', '.join(_NAMED)}"
+            f"drafter: unknown name {name!r}{checks.suggestion(name, _NAMED)}; known "
+            f"are {', '.join(_NAMED)}"
         )
     return _NAMED[name]
 
@@ -229,8 +229,8 @@ def _read(named: Named, given: Options) -> dict[str, Any]:
     for key in given:
         if key not in known:
             raise ValueError(
-                f"drafter {named.name!r}: unknown option {key!r};"
-                f"{checks.suggestion(key, known)} it takes "
+                f"drafter {named.name!r}: unknown option {key!r}"
+                f"{checks.suggestion(key, known)}; it takes "
                 f"{', '.join(known) or 'none'}"
             )
     for option in named.options:

@@ -30,7 +30,7 @@ class Progress:
     """What is done so far.
 
     Attributes:
-      stage: "warm-up" or "prompt".
+      stage: "kept" (prompts of an earlier run), "warm-up" or "prompt".
       done, total: counts of that stage.
       rows: those that were just measured.
     """
@@ -95,6 +95,8 @@ def run(
     done = [] if out is None else rows_lib.resume(out, settings, len(drafters))
     finished = {row["question_id"] for row in done}
     waiting = [q for q in questions if q.question_id not in finished]
+    if done:
+        notify(Progress(stage="kept", done=len(finished), total=len(questions)))
     if plan.keep and done and waiting:
         raise ValueError(
             "keep: what drafters had learnt when the run broke off is not in the file; "

@@ -6,7 +6,7 @@ is asked of the readers: they read the smallest matrix of each.
 
 import functools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import jax
@@ -50,16 +50,24 @@ def weights(
     naming, formats = _formats(inspection, config)
     shapes = layout.expected_shapes(config, naming)
     total, kinds = 0, set()
-    for names in _matrices(config, naming, form):
-        found = {formats[name] for name in names}
-        kind = found.pop() if len(found) == 1 else "f32"
-        rows = sum(shapes[name][0] for name in names), shapes[names[0]][1]
-        if form in _TILED and names == [naming.top["embed"]] and not config.tied_head:
-            size, held = math.prod(rows) * np.dtype(dtype).itemsize, None
+    for prefix, pieces, names in _matrices(config, naming):
+        found = [formats[prefix + names[piece]] for piece in pieces]
+        sizes = [shapes[prefix + names[piece]] for piece in pieces]
+        if form in ("stored", "decoded"):
+            kind = _common(found) if form == "stored" else "f32"
+            total += sum(_stored_bytes(shape, kind) for shape in sizes)
+            kinds.add(kind)
+            continue
+        of = dict(zip(pieces, zip(sizes, found, strict=True), strict=True))
+        parts = [
+            _tiled([of[piece] for piece in part], form)
+            for part in fuse.tiles(config, pieces)
+        ]
+        if parts and None not in parts:
+            total += sum(map(num_bytes, parts))
+            kinds |= {part.kind for part in parts if part}
         else:
-            size, held = _HOLD[form](rows, kind, dtype)
-        total += size
-        kinds |= {held} - {None}
+            total += sum(map(math.prod, sizes)) * np.dtype(dtype).itemsize
     vectors = [shape for shape in shapes.values() if len(shape) == 1]
     total += sum(map(math.prod, vectors)) * np.dtype(dtype).itemsize
     return Held(total, tuple(sorted(kinds)) or (dtype,))
@@ -89,7 +97,11 @@ def _formats(
         naming = layout.gguf_naming()
         reader = gguf.open_gguf(inspection.path)
         kinds = {name: info.kind.name for name, info in reader.tensors.items()}
-    matrices = [name for names in _matrices(config, naming, "") for name in names]
+    matrices = [
+        prefix + names[piece]
+        for prefix, pieces, names in _matrices(config, naming)
+        for piece in pieces
+    ]
     matrices.sort(key=lambda name: math.prod(inspection.shapes[name]))
     smallest = {kinds[name]: name for name in reversed(matrices)}
     read = {kind: reader.stored(name)[1] for kind, name in smallest.items()}
@@ -97,45 +109,34 @@ def _formats(
 
 
 def _matrices(
-    config: config_lib.ModelConfig, naming: layout.Naming, form: str
-) -> Iterator[list[str]]:
-    """Tensors of each matrix that the decoder has, or of each that is tiled."""
-    yield [naming.top["embed"]]
+    config: config_lib.ModelConfig, naming: layout.Naming
+) -> Iterator[tuple[str, tuple[str, ...], Mapping[str, str]]]:
+    """Each matrix of the decoder: prefix of its tensors, its pieces, their names."""
+    yield "", ("embed",), naming.top
     if not config.tied_head:
-        yield [naming.top["head"]]
+        yield "", ("head",), naming.top
     for layer in range(config.num_layers):
-        prefix = naming.prefix.format(layer)
-        for pieces in fuse.matrices(halves=form not in _TILED):
-            yield [prefix + naming.layer[piece] for piece in pieces]
+        for pieces in fuse.matrices():
+            yield naming.prefix.format(layer), pieces, naming.layer
 
 
-Shape = tuple[int, int]  # outputs, inputs
-_TILED = ("tiled", "int8")
+def _tiled(
+    parts: Sequence[tuple[tuple[int, ...], str]], form: str
+) -> linear.Tiled | None:
+    """Shapes of pieces ((outputs, inputs), format) tiled as one, None if they can't."""
+    inputs = parts[0][0][1]
+    outputs = sum(shape[0] for shape, _ in parts)
+    kind = "int8" if form == "int8" else _common([kind for _, kind in parts])
+    if kind != "int8" and not linear.tileable(inputs, kind):
+        return None
+    return linear.tiled_shapes(inputs, outputs, kind)
 
 
-def _stored(shape: Shape, kind: str, dtype: str) -> tuple[int, str]:
-    """Bytes of a matrix stored in a format, and the format."""
-    del dtype
+def _common(kinds: Sequence[str]) -> str:
+    """The format that pieces of one matrix are held in."""
+    return kinds[0] if len(set(kinds)) == 1 else "f32"
+
+
+def _stored_bytes(shape: tuple[int, ...], kind: str) -> int:
     form = linear.FORMATS[kind]
-    return math.prod(shape) // form.weights * form.size * form.dtype.itemsize, kind
-
-
-def _decoded(shape: Shape, kind: str, dtype: str) -> tuple[int, str]:
-    del kind
-    return _stored(shape, "f32", dtype)
-
-
-def _tiled(shape: Shape, kind: str, dtype: str) -> tuple[int, str | None]:
-    outputs, inputs = shape
-    if not linear.tileable(inputs, kind):
-        return math.prod(shape) * np.dtype(dtype).itemsize, None
-    return num_bytes(linear.shapes(inputs, outputs, kind)), kind
-
-
-def _int8(shape: Shape, kind: str, dtype: str) -> tuple[int, str]:
-    del kind, dtype
-    outputs, inputs = shape
-    return num_bytes(linear.shapes(inputs, outputs, "int8")), "int8"
-
-
-_HOLD = {"stored": _stored, "decoded": _decoded, "tiled": _tiled, "int8": _int8}
+    return math.prod(shape) // form.weights * form.size * form.dtype.itemsize

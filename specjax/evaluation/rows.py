@@ -15,8 +15,14 @@ import pydantic
 from specjax import files, invalid
 
 Row = dict[str, Any]
-Count = Annotated[int, pydantic.Field(ge=0)]
-Measure = Annotated[float, pydantic.Field(ge=0, allow_inf_nan=False)]
+_Count = Annotated[int, pydantic.Field(ge=0, lt=2**53)]  # exact as a float
+_Measure = Annotated[float, pydantic.Field(ge=0, allow_inf_nan=False)]
+
+
+class _Settings(pydantic.BaseModel):
+    """Of a run; there may be more."""
+
+    sampling: dict[str, Any] = {}
 
 
 class _Result(pydantic.BaseModel):
@@ -26,24 +32,25 @@ class _Result(pydantic.BaseModel):
 
     question_id: int | str
     category: str
-    turn: Count
+    turn: _Count
     drafter: str
     tokens: list[int]
     identical: bool
-    first_difference: Count | None = None
-    margin_at_difference: float | None = None
-    decode_seconds: Measure
-    new_tokens: Count
-    target_calls: Count
-    drafted: Count
-    accepted: Count
+    first_difference: _Count | None = None
+    margin_at_difference: _Measure | None = None
+    decode_seconds: _Measure
+    new_tokens: _Count
+    target_calls: _Count
+    drafted: _Count
+    accepted: _Count
     batch: Annotated[int, pydantic.Field(ge=1)] = 1
-    settings: dict[str, Any] = {}
-    drafter_mb: Measure = 0.0
-    propose_ms: Measure = 0.0
-    observe_ms: Measure = 0.0
-    drafted_per_source: dict[str, Count] = {}
-    accepted_per_source: dict[str, Count] = {}
+    accepted_per_depth: list[_Count]
+    settings: _Settings = _Settings()
+    drafter_mb: _Measure = 0.0
+    propose_ms: _Measure = 0.0
+    observe_ms: _Measure = 0.0
+    drafted_per_source: dict[str, _Count] = {}
+    accepted_per_source: dict[str, _Count] = {}
 
 
 def read(path: str | os.PathLike[str]) -> list[Row]:

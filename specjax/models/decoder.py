@@ -222,7 +222,7 @@ def forward(
       order asked for or None, and the new rows f[B, layers, G, N, D].
     """
     x = linear_lib.take_rows(params["embed"], tree.token)  # f[B, N, E]
-    x = x.astype(params["final_norm"].dtype)
+    x = x.astype(params["final_norm"].dtype)  # rows in fewer bits come as float32
     if config.embed_scale != 1.0:
         x = x * jnp.asarray(config.embed_scale, x.dtype)
     cos, sin = rope.tables(config, start[:, None] + tree.depth)

@@ -7,7 +7,7 @@ import pytest
 
 import specjax
 from benchmarks.tpu import check, chips, hlo, kernels, models, report, rounds
-from tests.checkpoints.conftest import Small
+from tests.small_checkpoint import Small
 
 TEXT = """
   %copy.1 = bf16[1,30,3,2048,64]{3,4,2,1,0:T(8,128)(2,1)} copy(%get-tuple-element.1)

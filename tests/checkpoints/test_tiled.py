@@ -14,7 +14,7 @@ from pallas_kernels.linear import tiled
 from specjax import checkpoints
 from specjax.core import axes
 from specjax.models import decoder
-from tests.checkpoints.conftest import Small
+from tests.small_checkpoint import Small
 
 IDS = jnp.asarray([[5, 6, 7, 200, 9, 31, 2, 8], [1, 2, 3, 4, 5, 6, 7, 8]], jnp.int32)
 
@@ -34,7 +34,7 @@ def folder(tmp_path):
 
 
 def logits(lm):
-    """f32[B, N, V] after each token of a few rows."""
+    """f32[B, N, V] after each token of a few rows; hidden is in the params' dtype."""
     config = lm.model.config
 
     @jax.jit
@@ -46,6 +46,7 @@ def logits(lm):
             hidden, _, _ = decoder.forward(
                 config, params, bare.chain(IDS), cache, start
             )
+            assert hidden.dtype == lm.model.dtype
             flat = decoder.head(config, params, hidden.reshape(rows * slots, -1))
         return flat.reshape(rows, slots, -1)
 
@@ -105,7 +106,7 @@ def test_eight_bits_are_those_nearest_the_weights(file, tied):
 @pytest.mark.parametrize("tied", [False, True])
 @pytest.mark.parametrize("scanned", [False, True])
 def test_eight_bits_over_a_mesh_and_stacked(folder, tied, scanned):
-    # 264 words: no multiple of the 128 that one device would pad them to.
+    # 264 words: one device pads them to 384, of which a mesh would hold 192 and 72.
     path = folder(tie_word_embeddings=tied)
     alone = logits(checkpoints.load(path, weights="int8"))
     mesh = specjax.make_mesh(data=2, model=2)
@@ -117,6 +118,8 @@ def test_eight_bits_over_a_mesh_and_stacked(folder, tied, scanned):
     front = (None,) if scanned else ()
     assert tuple(gate.whole.sharding.spec) == (*front, None, "model")
     assert tuple(gate.scale.sharding.spec) == (*front, None, None, "model")
+    words = lm.params["embed" if tied else "head"].whole
+    assert words.shape[1] == 264
     down = layers["down"] if scanned else layers[0]["down"]
     assert tuple(down.whole.sharding.spec) == (*front, "model", None)
     assert tuple(down.scale.sharding.spec) == (*front, None, None, None)

@@ -61,7 +61,10 @@ def test_what_is_done_is_not_measured_again(bench, results):
     result = bench("--limit", 2, "--out", results[0])
     assert result.exit_code == 0, result.stderr
     assert "warm-up" not in result.stderr
-    assert "has 4 rows already, which are kept" in result.stderr
+    assert (
+        "2 of 2 prompts are kept from an earlier run; --overwrite begins"
+        in result.stderr
+    )
     assert result.stdout == results[1].stdout
     assert results[0].read_bytes() == before
 

@@ -54,9 +54,26 @@ def test_config_of_wrong_types(run, make_model, change):
 
 
 def test_rows_of_results_without_numbers(run, tmp_path):
-    names = ("question_id", "category", "turn", "drafter", "tokens", "identical")
-    (tmp_path / "r.jsonl").write_text(json.dumps(dict.fromkeys(names, "x")) + "\n")
-    refused(run("report", tmp_path / "r.jsonl", "--out", tmp_path), "turn")
+    row = {"question_id": 1, "category": "c", "turn": 0, "drafter": "none"}
+    row |= {"tokens": [1], "identical": True}
+    (tmp_path / "r.jsonl").write_text(json.dumps(row) + "\n")
+    refused(run("report", tmp_path / "r.jsonl", "--out", tmp_path), "decode_seconds")
+
+
+@pytest.mark.parametrize("what", ["results", "dataset", "recipe", "store"])
+def test_what_is_nested_too_deeply(run, tmp_path, what):
+    deep = "[" * 100_000
+    path = tmp_path / "x"
+    path.write_text(f"a={deep}" if what == "recipe" else f"{deep}\n")
+    if what == "store":
+        (tmp_path / "store.json").write_text(deep)
+    command = {
+        "results": ["report", path, "--out", tmp_path],
+        "dataset": ["bench", "--dataset", path],
+        "recipe": ["generate", "--config", path, "--prompt", "a"],
+        "store": ["datastore", "info", tmp_path],
+    }[what]
+    refused(run(*command), "nested too deeply")
 
 
 def test_bench_context_of_zero(run, model_folder, dataset):

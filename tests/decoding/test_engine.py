@@ -4,6 +4,7 @@ import dataclasses
 import warnings
 
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 from specjax import Engine, UselessDrafterWarning, drafters, generate, stream
@@ -95,16 +96,24 @@ def test_bad_requests_compile_nothing(engine, prompt, options, message):
         ([1, 2.5], {}, "prompt holds 2.5; ids are integers"),
         ([1, "2"], {}, "prompt holds '2'; ids are integers"),
         ([1, True], {}, "prompt holds True; ids are integers"),
-        (["a", {"role": "user"}], {}, "prompt holds 'role'; ids are integers"),
+        (["a", {"role": "user"}], {}, "or chat messages, got dict"),
+        ([None], {}, "or chat messages, got NoneType"),
+        ([b"a"], {}, "or chat messages, got bytes"),
         (TEXT, {"stop": 5}, "stop must be text"),
         (TEXT, {"stop": b"a"}, "stop must be text"),
         (TEXT, {"stop": [5]}, "stop must be text"),
         (TEXT, {"num_samples": "2"}, "num_samples must be an integer"),
         (TEXT, {"max_new_tokens": 1.5}, "max_new_tokens must be an integer"),
+        (TEXT, {"temperature": True}, "temperature must be a number, got True"),
+        (TEXT, {"temperature": "1"}, "temperature must be a number, got '1'"),
         (TEXT, {"stop_token_ids": [1.5]}, "stop_token_ids holds 1.5"),
         (TEXT, {"stop_token_ids": "12"}, "stop_token_ids holds '1'"),
+        (TEXT, {"stop_token_ids": 5}, "stop_token_ids must be token ids, got 5"),
         (TEXT, {"banned_ids": [1.5]}, "banned_ids holds 1.5"),
+        (TEXT, {"banned_ids": 5}, "banned_ids must be token ids, got 5"),
         (TEXT, {"logit_bias": {1.5: 1.0}}, "logit_bias holds 1.5"),
+        (TEXT, {"logit_bias": [1]}, "logit_bias must be ids and biases"),
+        (TEXT, {"logit_bias": {1: "x"}}, "logit_bias of id 1 is 'x', not a number"),
         (TEXT, {"memory": "x"}, "memory must be a Memory"),
     ],
 )
@@ -115,26 +124,37 @@ def test_requests_of_the_wrong_kind_compile_nothing(engine, prompt, options, mes
     assert engine.programs.count == before
 
 
+def test_numbers_may_be_numpys(engine):
+    options = {"temperature": np.float32(0.5), "seed": np.uint32(3)}
+    found = engine.generate(TEXT, max_new_tokens=np.int32(4), **options)
+    wanted = engine.generate(TEXT, max_new_tokens=4, temperature=0.5, seed=3)
+    assert found.tokens == wanted.tokens
+
+
 @pytest.mark.parametrize(
-    "options",
+    ("options", "error"),
     [
-        {"widths": (1.5,)},
-        {"widths": (0,)},
-        {"prompt_widths": ()},
-        {"max_context": 300.5},
-        {"verifier": "exactly"},
-        {"verifier": 3},
+        ({"widths": (1.5,)}, TypeError),
+        ({"widths": 4}, TypeError),
+        ({"widths": (0,)}, ValueError),
+        ({"prompt_widths": ()}, ValueError),
+        ({"max_context": 300.5}, TypeError),
+        ({"max_context": 2**40}, ValueError),
+        ({"verifier": "exactly"}, ValueError),
+        ({"verifier": 3}, TypeError),
     ],
 )
-def test_engines_that_can_not_be(lm, options):
+def test_engines_that_can_not_be(lm, options, error):
     (name,) = options
-    with pytest.raises((TypeError, ValueError), match=f"^{name} must be"):
+    with pytest.raises(error, match=f"^{name} must be"):
         Engine(lm, drafters.none(), **options)
 
 
 def test_a_verifier_by_its_name(lm):
     options = {**WIDTHS, "max_context": 256}
-    named = Engine(lm, verifier="without_replacement", **options)
+    with pytest.raises(ValueError, match="this rule tests drafts against the laws"):
+        Engine(lm, drafters.prompt_lookup(), verifier="without_replacement", **options)
+    named = Engine(lm, drafters.prompt_lookup(), verifier="exact", **options)
     assert named.generate(TEXT, max_new_tokens=4).tokens
 
 

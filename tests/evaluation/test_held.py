@@ -8,6 +8,7 @@ from safetensors import numpy as safetensors_numpy
 from specjax import checkpoints
 from specjax.evaluation import held
 from tests import saved_model
+from tests.small_checkpoint import Small
 
 
 @pytest.fixture(scope="module")
@@ -34,6 +35,26 @@ def test_bytes(folder, dtype, form):
     told = held.weights(checkpoints.inspect(folder), lm.model.config, dtype, form)
     assert told.bytes == bytes_of(lm)
     assert ", ".join(told.formats) == lm.weights.replace("dense", dtype)
+
+
+@pytest.mark.parametrize("tied", [False, True])
+@pytest.mark.parametrize(
+    ("kind", "kinds"),
+    [
+        ("Q8_0", {}),
+        ("Q4_1", {}),
+        ("Q8_0", {"blk.0.ffn_up.weight": "F16"}),
+        ("Q8_0", {"blk.0.ffn_gate.weight": "Q4_0", "blk.1.attn_k.weight": "Q4_0"}),
+    ],
+)
+@pytest.mark.parametrize("form", ["tiled", "int8", "stored"])
+def test_bytes_of_blocks(tmp_path, form, kind, kinds, tied):
+    small = Small(tie_word_embeddings=tied)
+    path = small.gguf(tmp_path / "m.gguf", kind=kind, kinds=kinds)
+    lm = checkpoints.load(path, dtype="bfloat16", weights=form)
+    told = held.weights(checkpoints.inspect(path), lm.model.config, "bfloat16", form)
+    assert told.bytes == bytes_of(lm)
+    assert ", ".join(told.formats) == lm.weights != "dense"
 
 
 @pytest.mark.parametrize(

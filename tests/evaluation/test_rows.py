@@ -10,6 +10,7 @@ def row(question, drafter, **changes):
     counts = ("new_tokens", "target_calls", "drafted", "accepted")
     numbers = {"decode_seconds": 1.5, **dict.fromkeys(counts, 1)}
     shared = {"tokens": [1], "identical": True, "settings": {"a": 1}}
+    shared["accepted_per_depth"] = [1]
     return {**base, **numbers, **shared, **changes}
 
 
@@ -65,7 +66,11 @@ def test_a_line_that_is_no_result_is_named(tmp_path):
         ("target_calls", True),
         ("batch", 0),
         ("settings", []),
+        ("settings", {"sampling": 5}),
+        ("accepted_per_depth", 5),
+        ("new_tokens", 10**400),
         ("margin_at_difference", "wide"),
+        ("margin_at_difference", float("nan")),
         ("drafter_mb", None),
         ("drafted_per_source", {"text": "1"}),
     ],

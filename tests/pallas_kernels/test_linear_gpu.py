@@ -71,7 +71,7 @@ def test_shares_of_the_inputs_add_up(shares, interpret):
 @pytest.mark.parametrize("name", arg_specs.MODELS)
 def test_models_are_lowered_for_a_gpu(name):
     spec = arg_specs.MODELS[name]
-    weight = tiled.shapes(spec.inputs, spec.outputs, spec.kind)
+    weight = tiled.tiled_shapes(spec.inputs, spec.outputs, spec.kind)
     x = jax.ShapeDtypeStruct((spec.rows, spec.inputs), jnp.dtype(spec.dtype))
     function = functools.partial(linear, backend="gpu")
     assert gpu_cases.kernels(function, x=x, weight=weight) == 1
@@ -79,7 +79,7 @@ def test_models_are_lowered_for_a_gpu(name):
 
 
 def test_more_rows_than_fit_are_refused():
-    weight = tiled.shapes(64, 128, "int8")
+    weight = tiled.tiled_shapes(64, 128, "int8")
     x = jax.ShapeDtypeStruct((65, 64), jnp.dtype("bfloat16"))
     with pytest.raises(ValueError, match=r"must be one of xla .* got 'gpu'"):
         gpu_cases.kernels(functools.partial(linear, backend="gpu"), x=x, weight=weight)
@@ -87,7 +87,9 @@ def test_more_rows_than_fit_are_refused():
 
 @pytest.mark.parametrize("spec", arg_specs.MODELS.values(), ids=list(arg_specs.MODELS))
 def test_tiles_of_models_divide_them_and_leave_work_for_each(spec):
-    inputs, outputs = tiled.shapes(spec.inputs, spec.outputs, spec.kind).whole.shape
+    inputs, outputs = tiled.tiled_shapes(
+        spec.inputs, spec.outputs, spec.kind
+    ).whole.shape
     tiles = tuning_gpu.choose(inputs, outputs)
     assert outputs % tiles.outputs == 0
     assert inputs >= 8 * tiled.BLOCK * tiles.shares

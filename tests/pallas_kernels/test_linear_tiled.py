@@ -42,17 +42,19 @@ def test_what_can_be_tiled_is_known_before(kind, inputs, wanted):
             linear_lib.tile(rows, kind)
 
 
-@pytest.mark.parametrize("lanes", [1, 128])
-@pytest.mark.parametrize("kind", [*BLOCKS, "int8"])
-def test_shapes_are_told_before(kind, lanes):
-    if kind == "int8":
-        made = linear_lib.quantise(np.ones((128, 5)), lanes)
-    elif lanes == 128:
-        made = linear_lib.tile(stored(128, 5, kind), kind)
-    else:
-        return
-    told = jax.eval_shape(lambda: made)
-    assert told == linear_lib.shapes(128, 5, kind, lanes)
+@pytest.mark.parametrize("kind", BLOCKS)
+def test_shapes_of_blocks_are_told_before(kind):
+    made = linear_lib.tile(stored(128, 5, kind), kind)
+    assert jax.eval_shape(lambda: made) == linear_lib.tiled_shapes(128, 5, kind)
+    assert made.whole.shape[1] == 128
+
+
+@pytest.mark.parametrize(("padded", "width"), [(True, 128), (False, 5)])
+def test_shapes_of_int8_are_told_before(padded, width):
+    made = linear_lib.quantise(np.ones((128, 5)), padded=padded)
+    told = linear_lib.tiled_shapes(128, 5, "int8", padded=padded)
+    assert jax.eval_shape(lambda: made) == told
+    assert made.whole.shape == (128, width)
 
 
 def test_int8_is_off_by_half_a_step_at_most():
@@ -115,6 +117,15 @@ def test_a_backend_that_is_not_there_is_refused(platform, rows, served, monkeypa
     x = jnp.ones((rows, 64), jnp.float32)
     with pytest.raises(ValueError, match=f"must be one of {served} for .* 'native'"):
         linear_lib.linear(x, weight, backend="native")
+
+
+def test_inputs_that_the_tpu_kernel_can_not_cut_are_left_to_xla(monkeypatch):
+    monkeypatch.setattr(api.backends, "platform", lambda: "tpu")
+    weight = linear_lib.quantise(np.random.default_rng(7).standard_normal((100, 8)))
+    x = jnp.ones((3, 100), jnp.float32)
+    check(linear_lib.linear(x, weight), x, tiled.decode(weight))
+    with pytest.raises(ValueError, match="must be one of xla for"):
+        linear_lib.linear(x, weight, backend="tpu")
 
 
 @pytest.mark.parametrize(("platform", "asked"), [("tpu", None), ("gpu", "gpu")])

@@ -55,7 +55,7 @@ def test_a_row_does_not_depend_on_the_others_bit_for_bit():
 
 @pytest.mark.parametrize("spec", arg_specs.MODELS.values(), ids=list(arg_specs.MODELS))
 def test_shapes_are_those_of_what_is_made_and_tiles_divide_them(spec):
-    weight = tiled.shapes(spec.inputs, spec.outputs, spec.kind)
+    weight = tiled.tiled_shapes(spec.inputs, spec.outputs, spec.kind)
     assert weight.shape == (spec.inputs, spec.outputs)
     inputs, outputs = weight.whole.shape
     tiles = tuning.choose(inputs, outputs)

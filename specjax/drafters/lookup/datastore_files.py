@@ -65,7 +65,7 @@ def save(path: str | os.PathLike[str], store: datastore_lib.Datastore) -> None:
         files.write(folder / name, raw)
         files.write(folder / FACTS, json.dumps(facts, indent=2).encode() + b"\n")
         for old in folder.iterdir():
-            if _LEFT.fullmatch(old.name) and old.name not in (name, _named(folder)):
+            if _LEFT.fullmatch(old.name) and old.name != name:
                 # Others may be saving here: what is fresh could be theirs.
                 wait = 0 if old.name == before else _ABANDONED_SECONDS
                 _unlink_older(old, began - wait)
@@ -119,7 +119,12 @@ def load(
             f"{facts['fingerprint'][:12]}, the target has {fingerprint[:12]}); build "
             "one for this model"
         )
-    arrays = _read_arrays(folder, facts)
+    try:
+        arrays = _read_arrays(folder, facts)
+    except ValueError:
+        if read_facts(folder) == facts:
+            raise
+        return load(path, target)  # another store took its place meanwhile
     datastore_lib.check_arrays(f"store: {folder}", arrays, facts["parts"], limit)
     return datastore_lib.Datastore(
         arrays=datastore_lib.fit(arrays, limit),
