@@ -49,6 +49,16 @@ def whole(where: str, name: str, value: Any) -> int:
         raise TypeError(message) from None
 
 
+def flag(where: str, name: str, value: Any) -> None:
+    """Refuses what is neither True nor False. Arguments as for ``integer``.
+
+    Raises:
+      TypeError: it is neither.
+    """
+    if not isinstance(value, bool):
+        raise TypeError(f"{_said(where, name)} must be True or False, got {value!r}")
+
+
 def _said(where: str, name: str) -> str:
     return f"{where}: {name}" if where else name
 

@@ -83,6 +83,7 @@ def bench(
     no_cache: options.NoCache = False,
     chat: options.Chat = None,
     max_new_tokens: options.MaxNewTokens = None,
+    min_new_tokens: options.MinNewTokens = None,
     temperature: options.Temperature = None,
     top_k: options.TopK = None,
     top_p: options.TopP = None,
@@ -108,6 +109,7 @@ def bench(
         max_context=max_context,
         sampling={
             "max_new_tokens": max_new_tokens,
+            "min_new_tokens": min_new_tokens,
             "temperature": temperature,
             "top_k": top_k,
             "top_p": top_p,

@@ -43,6 +43,7 @@ def generate(
         ),
     ] = None,
     max_new_tokens: options.MaxNewTokens = None,
+    min_new_tokens: options.MinNewTokens = None,
     temperature: options.Temperature = None,
     top_k: options.TopK = None,
     top_p: options.TopP = None,
@@ -90,6 +91,7 @@ def generate(
         max_context=max_context,
         sampling={
             "max_new_tokens": max_new_tokens,
+            "min_new_tokens": min_new_tokens,
             "temperature": temperature,
             "top_k": top_k,
             "top_p": top_p,

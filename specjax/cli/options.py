@@ -80,6 +80,10 @@ Chat = Annotated[
 MaxNewTokens = Annotated[
     int | None, _option("--max-new-tokens", "Most new tokens. [128]", _SAMPLING)
 ]
+MinNewTokens = Annotated[
+    int | None,
+    _option("--min-new-tokens", "No stop id before so many. [0]", _SAMPLING),
+]
 Temperature = Annotated[
     float | None, _option("--temperature", "0 is greedy. [0]", _SAMPLING)
 ]

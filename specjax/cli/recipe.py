@@ -46,21 +46,21 @@ class SamplingRecipe(_Table):
       ignore_eos: do not stop at the model's own stop ids.
     """
 
-    max_new_tokens: int = 128
-    min_new_tokens: int = 0
-    temperature: float = 0.0
-    top_k: int = 0
-    top_p: float = 1.0
-    min_p: float = 0.0
-    repetition_penalty: float = 1.0
-    presence_penalty: float = 0.0
-    frequency_penalty: float = 0.0
-    logit_bias: dict[int, float] = {}
-    banned_ids: tuple[int, ...] = ()
-    stop_token_ids: tuple[int, ...] = ()
-    seed: int = 0
+    max_new_tokens: pydantic.StrictInt = 128
+    min_new_tokens: pydantic.StrictInt = 0
+    temperature: pydantic.StrictFloat = 0.0
+    top_k: pydantic.StrictInt = 0
+    top_p: pydantic.StrictFloat = 1.0
+    min_p: pydantic.StrictFloat = 0.0
+    repetition_penalty: pydantic.StrictFloat = 1.0
+    presence_penalty: pydantic.StrictFloat = 0.0
+    frequency_penalty: pydantic.StrictFloat = 0.0
+    logit_bias: dict[int, pydantic.StrictFloat] = {}
+    banned_ids: tuple[pydantic.StrictInt, ...] = ()
+    stop_token_ids: tuple[pydantic.StrictInt, ...] = ()
+    seed: pydantic.StrictInt = 0
     stop: tuple[str, ...] = ()
-    ignore_eos: bool = False
+    ignore_eos: pydantic.StrictBool = False
 
 
 class Recipe(_Table):
@@ -82,7 +82,7 @@ class Recipe(_Table):
     dtype: str | None = None
     weights: str | None = None
     mesh: str | None = None
-    max_context: int | None = None
+    max_context: pydantic.StrictInt | None = None
     verifier: str = "exact"
     drafter: DrafterRecipe = DrafterRecipe(name="auto")
     sampling: SamplingRecipe = SamplingRecipe()

@@ -226,7 +226,9 @@ def sampling(rows: int, **options) -> sampling_lib.Sampling:
 
     Raises:
       ValueError: a value is out of range.
+      TypeError: a value is of the wrong kind.
     """
+    rows = checks.integer("", "rows", rows, 1)
     chosen = sampling_lib.SamplingOptions(**options)
     chosen.validate(vocab_size=2**31 - 1)
     return sampling_lib.pack([chosen] * rows, [0] * rows)

@@ -89,6 +89,7 @@ class Engine:
                 f"max_context must be 2 to {limit}, the limit of {lm.name!r}, got "
                 f"{max_context}; leave it out to hold what a request needs"
             )
+        ladder = chosen.widths if widths is None else widths
         self.lm = lm
         self.label, self.note = chosen.label, chosen.note
         self._context = max_context
@@ -96,7 +97,7 @@ class Engine:
             lm.model.target,
             chosen.drafter,
             rules.resolve(verifier),
-            widths=widths or chosen.widths or programs.WIDTHS,
+            widths=programs.WIDTHS if ladder is None else ladder,
             prompt_widths=prompt_widths,
             mesh=lm.mesh,
         )

@@ -87,6 +87,7 @@ def sampling_options(
                 f"{name!r} is not a sampling option; known are "
                 f"{', '.join(sorted(known))}"
             )
+    checks.flag("", "ignore_eos", ignore_eos)
     asked = sampling_lib.SamplingOptions(**options)
     asked.validate(lm.model.config.vocab_size)
     own = () if ignore_eos else lm.stop_ids

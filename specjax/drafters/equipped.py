@@ -4,6 +4,7 @@ import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from specjax import cached
 from specjax.core import contracts
 
 
@@ -62,12 +63,12 @@ def combinator(combine: Callable[..., contracts.Drafter]) -> Callable[..., Any]:
       TypeError: a child is neither a Drafter nor an Equipped.
       ValueError: children were made for different tokenizers, vocabularies or ladders.
     """
-    cached = functools.cache(combine)
+    kept = cached.cached(combine)
 
     @functools.wraps(combine)
     def combined(*children: AnyDrafter, **options: Any) -> AnyDrafter:
         parts = [equip(child) for child in children]
-        drafter = cached(*(part.drafter for part in parts), **options)
+        drafter = kept(*(part.drafter for part in parts), **options)
         if not any(isinstance(child, Equipped) for child in children):
             return drafter
         inner = ", ".join(part.label for part in parts)

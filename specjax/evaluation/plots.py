@@ -49,7 +49,9 @@ def _bars(lines: Sequence[table.Line], field: str, label: str) -> figure.Figure:
         at = [place + (index + 0.5) * thick - 0.4 for place in range(len(categories))]
         axes.bar(at, heights, width=thick, label=drafter)
     axes.axhline(1.0, color="black", linewidth=0.8, linestyle="--", label="none")
-    axes.set_xticks(range(len(categories)), categories, rotation=30, ha="right")
+    axes.set_xticks(
+        range(len(categories)), categories, rotation=30, ha="right", parse_math=False
+    )
     axes.set_ylabel(label)
     _legend(picture)
     return picture
@@ -84,6 +86,8 @@ def _legend(picture: figure.Figure) -> None:
     made = picture.legend(
         loc="outside upper center", ncols=2, fontsize="small", frameon=False
     )
+    for text in made.get_texts():
+        text.set_parse_math(False)
     rows = -(-len(made.get_texts()) // 2)
     picture.set_figheight(picture.get_figheight() + _LEGEND_ROW * rows)
 

@@ -19,6 +19,18 @@ _Count = Annotated[int, pydantic.Field(ge=0, lt=2**53)]  # exact as a float
 _Measure = Annotated[float, pydantic.Field(ge=0, allow_inf_nan=False)]
 
 
+def _writable(text: str) -> str:
+    """Refuses half a surrogate pair, which no file in UTF-8 holds."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise ValueError("must be whole characters") from None
+    return text
+
+
+_Text = Annotated[str, pydantic.AfterValidator(_writable)]
+
+
 class _Settings(pydantic.BaseModel):
     """Of a run; there may be more."""
 
@@ -31,9 +43,9 @@ class _Result(pydantic.BaseModel):
     model_config = pydantic.ConfigDict(strict=True)
 
     question_id: int | str
-    category: str
+    category: _Text
     turn: _Count
-    drafter: str
+    drafter: _Text
     tokens: list[int]
     identical: bool
     first_difference: _Count | None = None
@@ -49,8 +61,8 @@ class _Result(pydantic.BaseModel):
     drafter_mb: _Measure = 0.0
     propose_ms: _Measure = 0.0
     observe_ms: _Measure = 0.0
-    drafted_per_source: dict[str, _Count] = {}
-    accepted_per_source: dict[str, _Count] = {}
+    drafted_per_source: dict[_Text, _Count] = {}
+    accepted_per_source: dict[_Text, _Count] = {}
 
 
 def read(path: str | os.PathLike[str]) -> list[Row]:

@@ -7,6 +7,7 @@ import jax
 import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding
 
+from specjax import checks
 from specjax.core import axes
 from specjax.models import config as config_lib
 from specjax.models import decoder
@@ -23,11 +24,9 @@ def make_mesh(*, data: int = 1, model: int = 1) -> Mesh:
 
     Raises:
       ValueError: a number is below 1, or there are not so many devices.
+      TypeError: a number is no integer.
     """
-    sizes = {axes.DATA: data, axes.MODEL: model}
-    for name, size in sizes.items():
-        if size < 1:
-            raise ValueError(f"mesh: {name} must be 1 or more, got {size}")
+    checks.at_least("mesh", 1, data=data, model=model)
     devices = jax.devices()
     needed = data * model
     if needed > len(devices):
@@ -69,7 +68,10 @@ def automatic(mesh: Mesh) -> Mesh:
 
     Raises:
       ValueError: it has other axes than "data" and "model".
+      TypeError: it is no mesh.
     """
+    if not isinstance(mesh, Mesh):
+        raise TypeError(f"mesh must be a Mesh, as make_mesh makes one, got {mesh!r}")
     unknown = [name for name in mesh.axis_names if name not in _AXES]
     if unknown:
         raise ValueError(

@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from pallas_kernels import verify as verify_lib
+from specjax import cached
 from specjax.core import contracts, noise
 from specjax.core import sampling as sampling_lib
 from specjax.verify import walk
@@ -46,7 +47,7 @@ def _rule(place: walk.Place) -> walk.Step:
     return walk.Step(token, walk.children(place.tree, place.alive) & carries)
 
 
-@functools.cache
+@cached.cached
 def exact() -> contracts.Verifier:
     """The drafter-invariant rule.
 

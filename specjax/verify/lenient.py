@@ -14,6 +14,7 @@ import math
 import jax
 import jax.numpy as jnp
 
+from specjax import cached
 from specjax.core import contracts, noise, reading
 from specjax.core import outcome as outcome_lib
 from specjax.core import processors as processors_lib
@@ -21,7 +22,7 @@ from specjax.core import tree as tree_lib
 from specjax.verify import walk
 
 
-@functools.cache
+@cached.cached
 def lenient(lenience: float = 3.0, *, coupled: bool = False) -> contracts.Verifier:
     """The lenient rule, for reviews inside a drafter; as the last one it is lossy.
 

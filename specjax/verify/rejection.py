@@ -2,11 +2,12 @@
 
 import functools
 
+from specjax import cached
 from specjax.core import contracts
 from specjax.verify import candidates, walk
 
 
-@functools.cache
+@cached.cached
 def rejection() -> contracts.Verifier:
     """The rule for chains of sampled drafts; lossless in law.
 

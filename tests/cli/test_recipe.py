@@ -31,12 +31,30 @@ def test_options_given_go_before_the_file():
     assert changed.sampling.top_k == 0
 
 
+def test_every_field_of_sampling_is_read(tmp_path):
+    asked = {
+        "temperature": 1,
+        "stop_token_ids": [3],
+        "logit_bias": {"4": 1.5},
+        "stop": ["a"],
+        "min_new_tokens": 2,
+    }
+    path = tmp_path / "r.toml"
+    lines = [f"sampling.{key} = {value!r}" for key, value in asked.items()]
+    path.write_text("\n".join(lines).replace("': 1.5", "' = 1.5"))
+    found = recipe.read(path).sampling
+    assert (found.temperature, found.stop_token_ids, found.stop) == (1, (3,), ("a",))
+    assert (found.logit_bias, found.min_new_tokens) == ({4: 1.5}, 2)
+
+
 @pytest.mark.parametrize(
     ("text", "word"),
     [
         ("model = ", "TOML"),
         ("modle = 'a'", "modle is not a known key; did you mean 'model'?"),
         ("[sampling]\ntemperature = 'hot'", "sampling.temperature"),
+        ("[sampling]\ntop_k = true", "sampling.top_k"),
+        ("[sampling]\nignore_eos = 'no'", "sampling.ignore_eos"),
         ("[drafter]\noptions = {}", "drafter.name"),
     ],
 )

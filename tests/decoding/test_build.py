@@ -73,6 +73,13 @@ def test_bad_arguments(lm, arguments):
         build(lm.model, drafters.none(), max_new_tokens=1, widths=(0, 4))
 
 
+def test_bad_sampling():
+    with pytest.raises(ValueError, match="rows must be at least 1, got 0"):
+        sampling(rows=0)
+    with pytest.raises(TypeError, match="top_k must be an integer, got True"):
+        sampling(rows=1, top_k=True)
+
+
 def test_a_row_without_a_budget_ends_at_once(lm, arguments):
     tokens, lengths, sampled, seeds = arguments
     limits = jnp.asarray([4, 0], jnp.int32)

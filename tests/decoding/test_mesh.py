@@ -149,6 +149,10 @@ def test_weights_are_read_param_after_param(folder, monkeypatch):
 def test_bad_meshes_are_refused_before_anything_is_compiled(folder, pair):
     with pytest.raises(ValueError, match=r"model=8 does not divide .* kv heads of 4"):
         specjax.load(folder, mesh=specjax.make_mesh(model=8))
+    with pytest.raises(TypeError, match=r"mesh must be a Mesh.*got 'data=2'"):
+        specjax.load(folder, mesh="data=2")
+    with pytest.raises(TypeError, match="mesh: data must be an integer, got True"):
+        specjax.make_mesh(data=True)
     mesh = specjax.make_mesh(data=2, model=4)
     with pytest.raises(ValueError, match="stored matrices can't be split over a mesh"):
         specjax.load(folder, mesh=mesh, weights="stored")

@@ -68,6 +68,13 @@ def test_wrong_kinds_are_type_errors(lm):
         Engine(lm, 3)
 
 
+def test_equal_options_make_the_same_drafter():
+    made = [drafters.suffix(max_nodes=5, max_match=8) for _ in range(2)]
+    assert made[0] is made[1]
+    with pytest.raises(TypeError, match=r"suffix: max_nodes must be a plain value"):
+        drafters.suffix(max_nodes=[5])
+
+
 def test_rules_that_need_laws_refuse_a_drafter_without(lm):
     with pytest.raises(ValueError, match="laws"):
         Engine(lm, drafters.prompt_lookup(), verifier=verify.rejection())

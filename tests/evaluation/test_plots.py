@@ -4,7 +4,7 @@ import pytest
 
 from specjax.evaluation import plots, table
 
-DRAFTERS = ["none", *(f"prompt_lookup:max_draft={n}" for n in range(7))]
+DRAFTERS = ["none", "$y_{$", *(f"prompt_lookup:max_draft={n}" for n in range(7))]
 
 
 @pytest.fixture(scope="module")
@@ -22,7 +22,7 @@ def rows():
             "accepted": 9,
             "accepted_per_depth": [6, 3] if number else [],
         }
-        for category in ("writing", "mathematics")
+        for category in ("writing", "$x^{$")  # half a formula, were it one
         for number, drafter in enumerate(DRAFTERS)
     ]
 

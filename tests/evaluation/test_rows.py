@@ -1,5 +1,7 @@
 """The file of results."""
 
+import json
+
 import pytest
 
 from specjax.evaluation import rows
@@ -79,6 +81,15 @@ def test_a_value_that_no_result_has_is_named(tmp_path, name, wrong):
     path = tmp_path / "r.jsonl"
     rows.append(path, [row(1, "none"), row(1, "x", **{name: wrong})])
     with pytest.raises(ValueError, match=rf":2: .*{name}"):
+        rows.read(path)
+
+
+def test_half_a_character_is_refused(tmp_path):
+    path = tmp_path / "r.jsonl"
+    line = json.dumps(row(1, "none", category="\ud800"))
+    assert r"\ud800" in line
+    path.write_text(f"{line}\n")
+    with pytest.raises(ValueError, match="category: value error, must be whole"):
         rows.read(path)
 
 

@@ -1,13 +1,13 @@
 """As many drafts as pay: tokens expected against the cost of scoring them."""
 
 import dataclasses
-import functools
 from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from specjax import cached
 from specjax.core import contracts
 from specjax.core import outcome as outcome_lib
 from specjax.core import tree as tree_lib
@@ -110,7 +110,7 @@ def _check(ladder: tuple[int, ...], costs: Sequence[float]) -> tuple[int, ...]:
     return ladder
 
 
-@functools.cache
+@cached.cached
 def _drafter(
     child: contracts.Drafter, ladder: tuple[int, ...], kept_free: int
 ) -> contracts.Drafter:

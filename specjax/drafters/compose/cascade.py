@@ -10,9 +10,9 @@ each of these, a neural one, drafts by the step that is below it::
 so no model decodes token by token. ``review`` is ``speculate``: a decoder is a drafter.
 """
 
-import functools
 from collections.abc import Sequence
 
+from specjax import cached
 from specjax.core import contracts
 from specjax.drafters.compose import schedule
 from specjax.drafters.compose.horizontal import horizontal
@@ -116,7 +116,7 @@ def _below(shape: schedule.Matrix, index: int) -> schedule.Matrix:
     return tuple(row[index + 1 :] for row in shape[index + 1 :])
 
 
-@functools.cache
+@cached.cached
 def _step(
     levels: tuple[contracts.Target, ...],
     shape: schedule.Matrix,

@@ -65,17 +65,26 @@ def _with_model(
 
     The text enters the shared pool by the suffixes' drafter alone.
     """
-    sizes = {
-        "vocab_size": vocab_size,
-        "ngram": ngram,
-        "max_phrases": max_phrases,
-        "buckets": buckets,
-    }
-    inner = lookahead(window=window, pool_from_prompt=False, **sizes)
+    inner = lookahead(
+        vocab_size=vocab_size,
+        window=window,
+        ngram=ngram,
+        max_phrases=max_phrases,
+        buckets=buckets,
+        pool_from_prompt=False,
+    )
     chain = decoding_ahead(
         small, label="speculate({}, lookahead)", drafter=inner, max_draft=max_draft
     )
-    pool = phrase_pool(suffixes=suffixes, harvest=harvest, correct=correct, **sizes)
+    pool = phrase_pool(
+        vocab_size=vocab_size,
+        ngram=ngram,
+        max_phrases=max_phrases,
+        buckets=buckets,
+        suffixes=suffixes,
+        harvest=harvest,
+        correct=correct,
+    )
     return ouroboros(chain, pool, min_chance=min_chance)
 
 

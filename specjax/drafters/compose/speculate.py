@@ -1,12 +1,11 @@
 """A decoder is a drafter: a second model decodes ahead, itself speculating."""
 
 import dataclasses
-import functools
 
 import jax
 import jax.numpy as jnp
 
-from specjax import checks
+from specjax import cached, checks
 from specjax.core import contracts, noise
 from specjax.core import round as round_lib
 from specjax.core import tree as tree_lib
@@ -17,7 +16,7 @@ from specjax.verify.lenient import check_lenience
 _LEAST = 1e-6  # of a confidence
 
 
-@functools.cache
+@cached.cached
 def speculate(
     model: contracts.Target,
     *,

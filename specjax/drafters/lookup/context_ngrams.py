@@ -16,7 +16,7 @@ import functools
 import jax
 import jax.numpy as jnp
 
-from specjax import checks
+from specjax import cached, checks
 from specjax.core import contracts
 from specjax.core import history as history_lib
 from specjax.core import outcome as outcome_lib
@@ -38,7 +38,7 @@ class ContextNgramsState:
     table: table_lib.Table
 
 
-@functools.cache
+@cached.cached
 def context_ngrams(
     *,
     vocab_size: int = 0,
@@ -75,6 +75,7 @@ def context_ngrams(
 
     Raises:
       ValueError: an option is out of range.
+      TypeError: one is of the wrong kind.
 
     Source: Hierarchy Drafting (Cho et al. 2025), its context-dependent database. Its
     Jacobi window is left out: ``lookahead`` has one.

@@ -10,12 +10,10 @@ and the heaviest nodes are drafted::
                                   e
 """
 
-import functools
-
 import jax
 import jax.numpy as jnp
 
-from specjax import checks
+from specjax import cached, checks
 from specjax.core import contracts
 from specjax.core import history as history_lib
 from specjax.core import tree as tree_lib
@@ -58,7 +56,7 @@ def corpus(
     return equipped.Equipped(drafter, params, store.fingerprint, "corpus")
 
 
-@functools.cache
+@cached.cached
 def corpus_drafter(
     *,
     max_suffix: int = 16,
@@ -85,6 +83,7 @@ def corpus_drafter(
 
     Raises:
       ValueError: an option is out of range.
+      TypeError: one is of the wrong kind.
 
     Source: REST (He et al. 2023), section 3, whose code cuts a trie over the limit
     only roughly. Here the heaviest nodes are kept exactly; they are a tree, because no

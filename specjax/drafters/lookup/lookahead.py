@@ -15,13 +15,12 @@ d0, a0: b1 c1 d1 and a1: b2 c2 d2; and it is the last row of the next round.
 """
 
 import dataclasses
-import functools
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 
-from specjax import checks
+from specjax import cached, checks
 from specjax.core import contracts
 from specjax.core import outcome as outcome_lib
 from specjax.core import tree as tree_lib
@@ -61,7 +60,7 @@ class _Pool(NamedTuple):
     from_text: bool
 
 
-@functools.cache
+@cached.cached
 def lookahead(
     *,
     vocab_size: int = 0,
@@ -90,6 +89,7 @@ def lookahead(
 
     Raises:
       ValueError: an option is out of range.
+      TypeError: one is of the wrong kind.
 
     Source: Break the Sequential Dependency of LLM Inference Using Lookahead Decoding
     (Fu et al. 2024), whose code suggests ``window=7, ngram=5, max_phrases=7`` for a

@@ -9,14 +9,13 @@ Three steps fill a draft of k tokens::
     text 5 6 7 0 6    A: "6" was followed by 7 0 6    B: "6 7 0 6" by 7 0 6 again
 """
 
-import functools
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from specjax import checks
+from specjax import cached, checks
 from specjax.core import contracts
 from specjax.core import history as history_lib
 from specjax.core import tree as tree_lib
@@ -41,7 +40,7 @@ class Draft(NamedTuple):
     matched: jax.Array
 
 
-@functools.cache
+@cached.cached
 def max_gram(
     *,
     max_draft: int = 10,

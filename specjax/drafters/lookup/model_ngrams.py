@@ -9,12 +9,10 @@ trie, weighted by their counts::
                        cat is    in 2                 `- ran 4/4
 """
 
-import functools
-
 import jax
 import jax.numpy as jnp
 
-from specjax import checks
+from specjax import cached, checks
 from specjax.core import contracts
 from specjax.core import tree as tree_lib
 from specjax.drafters import equipped
@@ -57,7 +55,7 @@ def model_ngrams(
     return equipped.Equipped(drafter, params, store.fingerprint, "model_ngrams")
 
 
-@functools.cache
+@cached.cached
 def model_ngrams_drafter(
     *, ngram: int = 5, max_phrases: int = 7, compat: bool = False
 ) -> contracts.Drafter:
@@ -80,6 +78,7 @@ def model_ngrams_drafter(
 
     Raises:
       ValueError: an option is out of range.
+      TypeError: one is of the wrong kind.
 
     Source: Hierarchy Drafting (Cho et al. 2025), its model-dependent database.
     """

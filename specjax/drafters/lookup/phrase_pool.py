@@ -12,13 +12,12 @@ draft is often right in the wrong place. See ``harvest.py``.
 """
 
 import dataclasses
-import functools
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 
-from specjax import checks
+from specjax import cached, checks
 from specjax.core import contracts
 from specjax.core import outcome as outcome_lib
 from specjax.core import tree as tree_lib
@@ -58,7 +57,7 @@ class _Lessons(NamedTuple):
         return self.harvest != "none" or self.correct != "none"
 
 
-@functools.cache
+@cached.cached
 def phrase_pool(
     *,
     vocab_size: int = 0,
@@ -92,6 +91,7 @@ def phrase_pool(
 
     Raises:
       ValueError: an option is out of range.
+      TypeError: one is of the wrong kind.
 
     Source: Ouroboros (Zhao et al. 2024). "agreement" and "answers" are the two rules
     of harvest that its code ships; ``correct="answers"`` is what its code means to do

@@ -1,12 +1,11 @@
 """Prompt lookup: draft what followed the last time these words were used."""
 
-import functools
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 
-from specjax import checks
+from specjax import cached, checks
 from specjax.core import contracts
 from specjax.core import history as history_lib
 from specjax.core import tree as tree_lib
@@ -28,7 +27,7 @@ class _Rules(NamedTuple):
     overrun: str
 
 
-@functools.cache
+@cached.cached
 def prompt_lookup(
     *,
     max_ngram: int = 8,
@@ -55,6 +54,7 @@ def prompt_lookup(
 
     Raises:
       ValueError: an argument is out of range.
+      TypeError: one is of the wrong kind.
 
     Source: Prompt Lookup Decoding (Saxena 2023), whose reference is ``min_ngram=1,
     max_ngram=3, max_draft=10, long_match=1, recent=False, overrun="whole"``. That a

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from specjax import checks
+from specjax import cached, checks
 from specjax.core import contracts
 from specjax.core import history as history_lib
 from specjax.core import tree as tree_lib
@@ -36,7 +36,7 @@ class _Search(NamedTuple):
     store_bias: int
 
 
-@functools.cache
+@cached.cached
 def suffix(
     *,
     max_match: int = 32,
@@ -83,6 +83,7 @@ def suffix(
 
     Raises:
       ValueError: an argument is out of range.
+      TypeError: one is of the wrong kind.
 
     Source: SuffixDecoding (Oliaro et al. 2024), section 3, whose reference is
     ``max_match=64, max_depth=64, factor=1, offset=0, overrun="cut", tree=False,

@@ -16,6 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from specjax import cached, checks
 from specjax.core import contracts, template
 from specjax.core import outcome as outcome_lib
 from specjax.core import tree as tree_lib
@@ -98,7 +99,7 @@ def likeliest(nodes: int, ranks: int = RANKS) -> template.Template:
     return template.from_choices(sorted(fitting, key=key)[:nodes])
 
 
-@functools.cache
+@cached.cached
 def token_recycling(
     *,
     vocab_size: int = 0,
@@ -122,6 +123,7 @@ def token_recycling(
 
     Raises:
       ValueError: an argument is out of range.
+      TypeError: one is of the wrong kind.
 
     Source: Token Recycling (Luo et al. 2024), section 3. There prompts are not learnt
     from, a token that was never scored is followed by token 0, and of equal tokens in
@@ -213,13 +215,6 @@ def _winners(tree: tree_lib.TokenTree, outcome: outcome_lib.Outcome) -> jax.Arra
 
 
 def _check(vocab_size: int, nodes: int, top_k: int) -> None:
-    if vocab_size < 1:
-        raise ValueError(
-            f"token_recycling: vocab_size must be the target's, got {vocab_size}"
-        )
-    if not 1 <= nodes <= len(CHOICES):
-        raise ValueError(
-            f"token_recycling: nodes must be 1 to {len(CHOICES)}, got {nodes}"
-        )
-    if not 1 <= top_k <= RANKS:
-        raise ValueError(f"token_recycling: top_k must be 1 to {RANKS}, got {top_k}")
+    checks.integer("token_recycling", "vocab_size", vocab_size, 1)
+    checks.integer("token_recycling", "nodes", nodes, 1, len(CHOICES))
+    checks.integer("token_recycling", "top_k", top_k, 1, RANKS)
