@@ -1,6 +1,6 @@
 """``python -m specjax COMMAND``."""
 
-from specjax.cli import main
+from specjax.cli.start import main
 
 if __name__ == "__main__":
     main()

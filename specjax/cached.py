@@ -1,30 +1,45 @@
-"""Parts that are made once of equal options, so that equal ones compile once."""
+"""Factories of parts: what they refuse alike, and that equal options compile once."""
 
 import functools
+import inspect
 from collections.abc import Callable
 from typing import TypeVar
 
-_Made = TypeVar("_Made", bound=Callable)
+from specjax import checks
+
+_Factory = TypeVar("_Factory", bound=Callable)
 
 
-def cached(factory: _Made) -> _Made:
+def cached(factory: _Factory) -> _Factory:
     """Lets a factory return the same part for equal options.
 
-    Raises (when called):
-      TypeError: an option can't be compared by its hash, as a list can't.
+    Args:
+      factory: of plain values, tuples, and parts that are made so too.
+
+    Returns:
+      The factory, which then refuses what can't be compared by its hash, as a list
+      can't, and, for a parameter that is True or False by default, all else: TypeError.
     """
-    kept = functools.cache(factory)
+    signature = inspect.signature(factory)
+    flags = [p.name for p in signature.parameters.values() if type(p.default) is bool]
+    # 1, 1.0 and True are equal, but not all of them may be refused.
+    kept = functools.lru_cache(maxsize=None, typed=True)(factory)
+    where = factory.__name__
 
     @functools.wraps(factory)
     def make(*parts, **options):
-        for name, value in options.items():
+        given = signature.bind(*parts, **options).arguments
+        for name, value in given.items():
             try:
                 hash(value)
             except TypeError:
                 raise TypeError(
-                    f"{factory.__name__}: {name} must be a plain value or a tuple, got "
+                    f"{where}: {name} must be a plain value or a tuple, got "
                     f"{value!r:.80}"
                 ) from None
+        for name in flags:
+            if name in given:
+                checks.flag(where, name, given[name])
         return kept(*parts, **options)
 
     return make  # type: ignore[return-value]

@@ -5,6 +5,7 @@ nothing where the argument alone says enough.
 """
 
 import difflib
+import numbers
 import operator
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -57,6 +58,16 @@ def flag(where: str, name: str, value: Any) -> None:
     """
     if not isinstance(value, bool):
         raise TypeError(f"{_said(where, name)} must be True or False, got {value!r}")
+
+
+def number(where: str, name: str, value: Any) -> None:
+    """Refuses what is no real number, such as a bool. Arguments as for ``integer``.
+
+    Raises:
+      TypeError: it is none.
+    """
+    if not isinstance(value, numbers.Real) or isinstance(value, bool):
+        raise TypeError(f"{_said(where, name)} must be a number, got {value!r}")
 
 
 def _said(where: str, name: str) -> str:

@@ -113,7 +113,7 @@ class Small:
         """
         made = {**self._gguf_tensors(), **(tensors or {})}
         writer = gguf.GGUFWriter(path, arch)
-        for key, value in {**self._gguf_metadata(arch), **(metadata or {})}.items():
+        for key, value in {**self.gguf_metadata(arch), **(metadata or {})}.items():
             _add(writer, key, value)
         for name, value in made.items():
             if value is None:
@@ -149,7 +149,7 @@ class Small:
             made[names[name]] = value
         return made
 
-    def _gguf_metadata(self, arch):
+    def gguf_metadata(self, arch):
         c = self.config
         numbers = {
             "context_length": c.max_context,

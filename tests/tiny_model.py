@@ -1,6 +1,7 @@
 """A small random language model with a real byte-level tokenizer."""
 
 import jax
+import jax.numpy as jnp
 import tokenizers
 from tokenizers import decoders, models, pre_tokenizers
 
@@ -52,9 +53,9 @@ def language_model(seed: int = 0, **changes) -> checkpoints.LanguageModel:
     params = jax.tree.map(lambda x: x * 8.0 if x.ndim > 1 else x, made)
     for layer in params["layers"]:
         # Numbers dealt out input by input: a draw whose texts are varied enough.
-        halves, inputs, outputs = layer["gate_up"].shape
-        dealt = layer["gate_up"].reshape(inputs, halves, outputs)
-        layer["gate_up"] = dealt.swapaxes(0, 1)
+        inputs, outputs = layer["gate_up"][0].shape
+        dealt = jnp.stack(layer["gate_up"]).reshape(inputs, 2, outputs)
+        layer["gate_up"] = [dealt[:, 0], dealt[:, 1]]
     words = tokenizer()
     return checkpoints.LanguageModel(
         name="tiny",

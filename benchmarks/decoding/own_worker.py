@@ -1,10 +1,12 @@
 """The side of specjax.
 
-    python -m benchmarks.decoding.own_worker MODEL POSITIONS WEIGHTS DRAFTER...
+    python -m benchmarks.decoding.own_worker MODEL THREADS POSITIONS WEIGHTS DRAFTER...
 
-WEIGHTS is a form that `specjax.load` takes; drafters are named as on the command line.
+It keeps to the first THREADS of the CPUs that it may use, and to CPU. WEIGHTS is a form
+that `specjax.load` takes; drafters are named as on the command line.
 """
 
+import os
 import sys
 from typing import Any
 
@@ -15,8 +17,12 @@ from benchmarks.decoding import workers
 
 
 def main() -> None:
-    """Loads the model, compiles both ways of decoding, serves."""
-    model, positions, weights, *drafters = sys.argv[1:]
+    """Loads the model, compiles every way of decoding, serves."""
+    model, threads, positions, weights, *drafters = sys.argv[1:]
+    if hasattr(os, "sched_setaffinity"):  # of Linux
+        cpus = sorted(os.sched_getaffinity(0))[: int(threads)]
+        os.sched_setaffinity(0, cpus)
+    jax.config.update("jax_platforms", "cpu")
     specjax.enable_compilation_cache()
     lm = specjax.load(model, dtype="float32", weights=weights)
     engines = {

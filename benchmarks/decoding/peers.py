@@ -121,7 +121,9 @@ def _sum(asked: Sequence[Sequence[int]], runs: list[list[dict]]) -> dict[str, fl
 
 def main() -> None:
     """Parses options, starts both sides, measures, prints."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("peer", choices=tuple(_PEERS))
     parser.add_argument("--peer-python", default=sys.executable)
     parser.add_argument("--model", default="smollm2-135m")
@@ -143,7 +145,7 @@ def main() -> None:
     script, same = _PEERS[peer]
     settings["weights"] = settings["weights"] or same
     own = [sys.executable, "-m", "benchmarks.decoding.own_worker"]
-    own += [path, positions, settings["weights"], *drafters]
+    own += [path, str(settings["threads"]), positions, settings["weights"], *drafters]
     other = [
         settings["peer_python"],
         str(script),

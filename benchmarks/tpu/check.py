@@ -16,7 +16,7 @@ import jax
 import rich.console
 import rich.table
 
-from benchmarks.tpu import chips, hlo, kernels, rounds
+from benchmarks.tpu import chips, hlo, kernels, program, rounds
 from specjax.core import axes
 
 
@@ -65,7 +65,8 @@ def _placed(mesh: jax.sharding.Mesh, arguments: dict[str, Any]) -> dict[str, Any
     """Shapes as they lie on the chips: whole, where they don't say otherwise."""
 
     def place(leaf):
-        where = leaf.sharding or jax.sharding.NamedSharding(mesh, jax.P())
+        whole = jax.sharding.NamedSharding(mesh, jax.P())
+        where = leaf.format if leaf.sharding else whole
         return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=where)
 
     return jax.tree.map(place, arguments)
@@ -84,6 +85,9 @@ def find_problems(
     """
     yield from hlo.made_by(text, hlo.MOVES, case.kept)
     yield from hlo.made_by(text, hlo.GATHERS, case.split)
+    if case.weights:
+        for said in program.made_again(program.read(text), case.weights):
+            yield f"{said} moves weights about"
     if case.kernel and "tpu_custom_call" not in text:
         yield "holds no Pallas kernel"
     if case.read is not None and made.read > case.read:

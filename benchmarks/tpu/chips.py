@@ -61,13 +61,13 @@ def mesh(name: str, model: int = 1) -> jax.sharding.Mesh:
 
     Args:
       name: of the chip.
-      model: how many.
+      model: how many, the first of the smallest slice that has so many.
     """
     bounds = {"chips_per_host_bounds": (1, 1, 1)} if model == 1 else {}
+    slices = CHIPS[name].slices
+    slice_ = slices[min(size for size in slices if size >= model)]
     described = topologies.get_topology_desc(
-        platform="tpu",
-        topology_name=f"{name}:{CHIPS[name].slices[model]}",
-        **bounds,
+        platform="tpu", topology_name=f"{name}:{slice_}", **bounds
     )
     devices = np.array(described.devices[:model]).reshape(1, model)
     types = (jax.sharding.AxisType.Auto,) * 2

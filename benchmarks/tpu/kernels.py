@@ -27,6 +27,7 @@ class Case:
       function: to be lowered.
       arguments: their shapes, and on several chips how they are split.
       kept: numbers of elements of arrays that nothing may copy or transpose.
+      weights: numbers of elements of matrices that nothing may put into memory again.
       split: numbers of elements of weights that no chip may put together.
       mesh: chips that it runs on, None for one of any kind.
       kernel: whether it must hold a Pallas kernel.
@@ -38,6 +39,7 @@ class Case:
     function: Callable[..., Any]
     arguments: dict[str, Any]
     kept: frozenset[int] = frozenset()
+    weights: frozenset[int] = frozenset()
     split: frozenset[int] = frozenset()
     mesh: jax.sharding.Mesh | None = None
     kernel: bool = True

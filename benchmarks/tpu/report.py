@@ -1,13 +1,15 @@
 """What would a forward pass of a large model take on TPUs that are not there?
 
-python -m benchmarks.tpu.report [--json]
+python -m benchmarks.tpu.report [--models llama-3-8b] [--numbers 1,2,4,8] [--json]
 
 For each model, its weights in bfloat16 and in int8 with a scale for each output, the
-smallest slice that holds them and a cache in bfloat16, and on it a forward over trees
-of several widths with one row of logits: bytes that each chip holds, and what the
-compiler counts of bytes and flops, with the body of the loop over layers counted as
-often as it runs. The time is that of a roofline: the greater of flops over the chip's
-peak and bytes over its bandwidth, without what chips say to each other.
+smallest slice that holds them and a cache in bfloat16 (or the numbers of chips asked
+for), and on it a forward over trees
+of several widths with one row of logits: bytes that each chip holds, those that it
+moves from and to memory (`traffic.py`), and the compiler's count of flops, with the
+body of the loop over layers counted as often as it runs and attention over a full
+cache. The time is that of a roofline: the greater of flops over the chip's peak and
+bytes over its bandwidth, without what chips say to each other.
 """
 
 import argparse
@@ -15,7 +17,7 @@ import dataclasses
 import itertools
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import jax
@@ -23,9 +25,10 @@ import jax.numpy as jnp
 import rich.console
 import rich.table
 
-from benchmarks.tpu import chips, hlo, models, rounds
+from benchmarks.tpu import chips, hlo, models, program, rounds, traffic
 from specjax.core import axes
 from specjax.core import tree as tree_lib
+from specjax.models import cache as cache_lib
 from specjax.models import config as config_lib
 from specjax.models import decoder, placement
 
@@ -49,7 +52,7 @@ class Step:
       chip, number: on how many of which chips.
       width: nodes of a tree.
       arguments, temporaries: that the chip holds.
-      read: from and to its memory.
+      moved: from and to its memory.
       flops: of the chip.
       milliseconds: the roofline's.
     """
@@ -61,25 +64,41 @@ class Step:
     width: int
     arguments: int
     temporaries: int
-    read: float
+    moved: int
     flops: float
     milliseconds: float
 
 
-def steps(chip: str, rows: int, capacity: int) -> Iterator[Step]:
-    """Every model and width on the smallest slice of such chips that holds it.
+def steps(
+    chip: str,
+    rows: int,
+    capacity: int,
+    *,
+    names: Sequence[str] = tuple(MODELS),
+    numbers: Sequence[int] = (),
+) -> Iterator[Step]:
+    """Models in both forms and every width.
 
-    A model that no slice holds is left out.
+    Args:
+      chip: kind.
+      rows: B.
+      capacity: S.
+      names: of models.
+      numbers: of chips; by default, for each model, that of the smallest slice that
+        holds it, and a model that none holds is left out.
     """
-    for (name, config), form in itertools.product(MODELS.items(), FORMS):
-        number = _smallest(config, form, chip, rows, capacity)
-        if number is None:
-            continue
-        mesh = chips.mesh(chip, number)
-        for width in WIDTHS:
+    for name, form in itertools.product(names, FORMS):
+        config = MODELS[name]
+        smallest = () if numbers else (_smallest(config, form, chip, rows, capacity),)
+        for number, width in itertools.product(numbers or smallest, WIDTHS):
+            if number is None:
+                continue
+            mesh = chips.mesh(chip, number)
             sizes = rows, width, capacity
             whole = _compile(config, form, mesh, sizes)
-            read, flops = _counted(config, form, mesh, sizes)
+            facts, text = hlo.facts(whole), whole.as_text()
+            moved = traffic.moved(program.read(text), config.num_layers)
+            flops = _flops(config, form, mesh, sizes)
             peak = chips.CHIPS[chip]
             yield Step(
                 model=name,
@@ -87,11 +106,11 @@ def steps(chip: str, rows: int, capacity: int) -> Iterator[Step]:
                 chip=chip,
                 number=mesh.size,
                 width=width,
-                arguments=whole.arguments,
-                temporaries=whole.temporaries,
-                read=read,
+                arguments=facts.arguments,
+                temporaries=facts.temporaries,
+                moved=moved,
                 flops=flops,
-                milliseconds=1e3 * max(read / peak.bandwidth, flops / peak.flops),
+                milliseconds=1e3 * max(moved / peak.bandwidth, flops / peak.flops),
             )
 
 
@@ -105,7 +124,9 @@ def _smallest(config, form: str, chip: str, rows: int, capacity: int) -> int | N
         if _weights(config, form, mesh) > _FULL * memory:
             continue
         try:
-            made = _compile(config, form, mesh, (rows, max(WIDTHS), capacity))
+            made = hlo.facts(
+                _compile(config, form, mesh, (rows, max(WIDTHS), capacity))
+            )
         except jax.errors.JaxRuntimeError as error:
             if "RESOURCE_EXHAUSTED" in str(error):
                 continue
@@ -123,32 +144,21 @@ def _weights(config, form, mesh) -> int:
     )
 
 
-def _counted(config, form, mesh, sizes) -> tuple[float, float]:
-    """Bytes and flops of all layers: those of one and the rest as often as they run.
-
-    A window makes a layer cheaper; layers with one are counted as such.
-    """
-    windows = config.windows or (0,) * config.num_layers
-    total = {"read": 0.0, "flops": 0.0}
-    for at, window in enumerate(sorted(set(windows))):
-        one, two = (
-            _compile(_cut(config, (window,) * count), form, mesh, sizes, stacked=False)
-            for count in (1, 2)
-        )
-        for key in total:
-            layer = getattr(two, key) - getattr(one, key)
-            total[key] += windows.count(window) * layer
-            if at == 0:  # what stands outside the layers, once
-                total[key] += getattr(one, key) - layer
-    return total["read"], total["flops"]
+def _flops(config, form, mesh, sizes) -> float:
+    """Of all layers: those of one as often as there are layers, and of the rest."""
+    one, two = (
+        hlo.facts(_compile(_cut(config, count), form, mesh, sizes, stacked=False)).flops
+        for count in (1, 2)
+    )
+    return one + (config.num_layers - 1) * (two - one)
 
 
-def _cut(config: config_lib.ModelConfig, windows: tuple[int, ...]):
-    kept = windows if config.windows else ()
-    return dataclasses.replace(config, num_layers=len(windows), windows=kept)
+def _cut(config: config_lib.ModelConfig, layers: int) -> config_lib.ModelConfig:
+    windows = config.windows[:layers]
+    return dataclasses.replace(config, num_layers=layers, windows=windows)
 
 
-def _compile(config, form, mesh, sizes, stacked: bool = True) -> hlo.Facts:
+def _compile(config, form, mesh, sizes, stacked: bool = True) -> jax.stages.Compiled:
     rows, width, capacity = sizes
     params = rounds.weights(config, mesh, stacked=stacked, form=form)
     tree, start, cache = jax.eval_shape(lambda: _inputs(config, rows, width, capacity))
@@ -160,8 +170,7 @@ def _compile(config, form, mesh, sizes, stacked: bool = True) -> hlo.Facts:
         return jnp.max(logits, axis=1), new
 
     with axes.on(mesh):
-        lowered = jax.jit(step).lower(params, tree, start, cache)
-        return hlo.facts(lowered.compile())
+        return jax.jit(step).lower(params, tree, start, cache).compile()
 
 
 def _inputs(config, rows: int, width: int, capacity: int):
@@ -176,7 +185,7 @@ def _inputs(config, rows: int, width: int, capacity: int):
         num_trunk=count,
         num_nodes=count,
     )
-    cache = decoder.init_cache(config, rows, capacity, jnp.dtype("bfloat16"))
+    cache = cache_lib.init(config, rows, capacity, jnp.dtype("bfloat16"))
     return tree, count, cache
 
 
@@ -185,11 +194,11 @@ def table(found: list[Step]) -> rich.table.Table:
     made = rich.table.Table(title="A forward pass, on each chip")
     for heading in ("model", "weights", "chips"):
         made.add_column(heading)
-    headings = ("width", "arguments, GB", "temporaries, GB", "read, GB", "GFLOP", "ms")
+    headings = ("width", "arguments, GB", "temporaries, GB", "moved, GB", "GFLOP", "ms")
     for heading in headings:
         made.add_column(heading, justify="right")
     for one in found:
-        sizes = (one.arguments, one.temporaries, one.read, one.flops)
+        sizes = (one.arguments, one.temporaries, one.moved, one.flops)
         made.add_row(
             one.model,
             one.weights,
@@ -207,14 +216,27 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--chips", default="v5e,v5p", help="kinds of chips")
+    parser.add_argument("--models", default=",".join(MODELS), help="of these")
+    parser.add_argument("--numbers", default="", help="of chips [the smallest slice]")
     parser.add_argument("--rows", type=int, default=1, help="of the batch")
     parser.add_argument("--capacity", type=int, default=4096, help="of the cache")
     parser.add_argument("--json", action="store_true", help="print one object instead")
     options = parser.parse_args()
+    wanted, names = options.chips.split(","), options.models.split(",")
+    for option, given, known in (
+        ("chips", wanted, chips.CHIPS),
+        ("models", names, MODELS),
+    ):
+        if not set(given) <= set(known):
+            parser.error(
+                f"--{option} must be of {','.join(known)}, got {','.join(given)}"
+            )
+    numbers = [int(number) for number in options.numbers.split(",") if number]
     chips.prepare()
     found: list[Step] = []
-    for chip in options.chips.split(","):
-        found += steps(chip, options.rows, options.capacity)
+    for chip in wanted:
+        sizes = options.rows, options.capacity
+        found += steps(chip, *sizes, names=names, numbers=numbers)
     if options.json:
         settings: dict[str, Any] = {"rows": options.rows, "capacity": options.capacity}
         rows = [dataclasses.asdict(one) for one in found]

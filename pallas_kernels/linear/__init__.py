@@ -3,12 +3,21 @@
 from pallas_kernels.linear.api import linear, pack, take_rows
 from pallas_kernels.linear.cpu import available
 from pallas_kernels.linear.formats import FORMATS, Packed, decode, finite
-from pallas_kernels.linear.tiled import Tiled, quantise, tile, tileable, tiled_shapes
+from pallas_kernels.linear.tiled import (
+    Tiled,
+    at_layer,
+    quantise,
+    tile,
+    tileable,
+    tiled_shapes,
+    without_tiled,
+)
 
 __all__ = [
     "FORMATS",
     "Packed",
     "Tiled",
+    "at_layer",
     "available",
     "decode",
     "finite",
@@ -19,4 +28,5 @@ __all__ = [
     "tile",
     "tileable",
     "tiled_shapes",
+    "without_tiled",
 ]

@@ -30,8 +30,10 @@ def linear(
     of them (to 24 bits with the sign), and to zeros where that is below 1e-30. All else
     is float32.
 
-    Tiled weights are multiplied by a Pallas kernel, on TPU for at most 256 rows, on GPU
-    for at most 64 and only where it is asked for; else XLA decodes and multiplies them.
+    Tiled weights are multiplied by a Pallas kernel: on TPU for at most 256 rows, of
+    inputs in whole blocks of 32; on GPU for at most 64 and only where it is asked for;
+    in bfloat16 and float32, and not where a mesh splits the program. Else XLA decodes
+    and multiplies them.
 
     Args:
       x: f[..., K].

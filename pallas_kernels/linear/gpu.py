@@ -43,7 +43,7 @@ def linear(
     Returns:
       f32[n, M].
     """
-    count = x.shape[0]
+    count, weight = x.shape[0], tiled.of_layer(weight)
     inputs, width = weight.whole.shape  # of a part
     if tiles is None:
         tiles = tuning_gpu.choose(inputs, width)

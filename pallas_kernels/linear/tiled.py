@@ -36,6 +36,8 @@ class Tiled:
       least: f32 as ``scale``: of every block, what a zero stands for; or None.
       kind: "int8" (per output), "q8_0", "q4_0" or "q4_1", static.
       outputs: M, static.
+      layer: i32[], where the arrays have an axis of layers in front: which one this
+        is. XLA would cut a kernel's operand out, so the kernel finds its layer itself.
     """
 
     whole: jax.Array
@@ -43,11 +45,12 @@ class Tiled:
     least: jax.Array | None
     kind: str = dataclasses.field(metadata={"static": True})
     outputs: int = dataclasses.field(metadata={"static": True})
+    layer: jax.Array | None = None
 
     @property
     def shape(self) -> tuple[int, int]:
         """(K, M)."""
-        return self.scale.shape[0] * self.whole.shape[0], self.outputs
+        return self.scale.shape[-3] * self.whole.shape[-2], self.outputs
 
 
 def tiled_shapes(inputs: int, outputs: int, kind: str, *, padded: bool = True) -> Tiled:
@@ -108,6 +111,46 @@ def tile(rows: np.ndarray, kind: str) -> Tiled:
     whole = nibbles[: inputs // 2] | (nibbles[inputs // 2 :] << 4)
     scale, *least = (part.reshape(2, -1, outputs) for part in halves)
     return _padded(whole, scale, least[0] if least else None, kind)
+
+
+def _is_tiled(node: Any) -> bool:
+    return isinstance(node, Tiled)
+
+
+def without_tiled(layers: Any) -> Any:
+    """A tree of stacked weights with None for those that are tiled."""
+    return jax.tree.map(
+        lambda one: None if _is_tiled(one) else one, layers, is_leaf=_is_tiled
+    )
+
+
+def at_layer(layers: Any, sliced: Any, layer: jax.Array) -> Any:
+    """The weights of one layer, those that are tiled whole.
+
+    Args:
+      layers: tree of stacked weights.
+      sliced: the layer's part of ``without_tiled(layers)``.
+      layer: i32[].
+    """
+    return jax.tree.map(
+        lambda whole, part: (
+            dataclasses.replace(whole, layer=layer) if _is_tiled(whole) else part
+        ),
+        layers,
+        sliced,
+        is_leaf=_is_tiled,
+    )
+
+
+def of_layer(weight: Tiled) -> Tiled:
+    """The same weights without an axis of layers."""
+    if weight.layer is None:
+        return weight
+    alone = dataclasses.replace(weight, layer=None)
+    return jax.tree.map(
+        lambda all_: jax.lax.dynamic_index_in_dim(all_, weight.layer, keepdims=False),
+        alone,
+    )
 
 
 def take_outputs(weight: Tiled, index: jax.Array) -> Tiled:

@@ -18,7 +18,7 @@ def serves(rows: int, weight: tiled.Tiled) -> bool:
 
     For more rows XLA decodes the weights once; int8 may have odd numbers of inputs.
     """
-    return rows <= _MOST_ROWS and weight.whole.shape[0] % tiled.BLOCK == 0
+    return rows <= _MOST_ROWS and weight.whole.shape[-2] % tiled.BLOCK == 0
 
 
 def linear(
@@ -43,8 +43,11 @@ def linear(
       f32[n, M].
     """
     count = x.shape[0]
-    parts, blocks, _ = weight.scale.shape
-    inputs, outputs = weight.whole.shape
+    layer = weight.layer
+    if layer is None:
+        weight, layer = jax.tree.map(lambda array: array[None], weight), 0
+    layers, parts, blocks, _ = weight.scale.shape
+    inputs, outputs = weight.whole.shape[1:]
     if tiles is None:
         tiles = tuning.choose(inputs, outputs)
     x = jnp.pad(x, ((0, -count % _ROWS), (0, 0)))
@@ -53,8 +56,8 @@ def linear(
 
     scaled = blocks if blocks == 1 else tiles.inputs // tiled.BLOCK
     scales = pl.BlockSpec(
-        (parts, scaled, tiles.outputs),
-        lambda out, step: (0, 0 if blocks == 1 else step, out),
+        (None, parts, scaled, tiles.outputs),
+        lambda out, step, at: (at[0], 0, 0 if blocks == 1 else step, out),
     )
     whole = weight.whole
     if not interpret:  # XLA may want to move small weights to VMEM before
@@ -62,33 +65,44 @@ def linear(
     numbers = [weight.scale] if weight.least is None else [weight.scale, weight.least]
     made = pl.pallas_call(
         functools.partial(_kernel, kind=weight.kind),
-        grid=(pl.cdiv(outputs, tiles.outputs), inputs // tiles.inputs),
-        in_specs=[
-            pl.BlockSpec((parts, rows, tiles.inputs), lambda _, step: (0, 0, step)),
-            pl.BlockSpec((tiles.inputs, tiles.outputs), lambda out, step: (step, out)),
-            *[scales] * len(numbers),
-        ],
-        out_specs=pl.BlockSpec((rows, tiles.outputs), lambda out, _: (0, out)),
+        grid_spec=pltpu.PrefetchScalarGridSpec(
+            num_scalar_prefetch=1,
+            grid=(pl.cdiv(outputs, tiles.outputs), inputs // tiles.inputs),
+            in_specs=[
+                pl.BlockSpec(
+                    (parts, rows, tiles.inputs), lambda _, step, at: (0, 0, step)
+                ),
+                pl.BlockSpec(
+                    (None, tiles.inputs, tiles.outputs),
+                    lambda out, step, at: (at[0], step, out),
+                ),
+                *[scales] * len(numbers),
+            ],
+            out_specs=pl.BlockSpec((rows, tiles.outputs), lambda out, *_: (0, out)),
+            scratch_shapes=[pltpu.VMEM((rows, tiles.outputs), jnp.float32)],
+        ),
         out_shape=jax.ShapeDtypeStruct((rows, outputs), jnp.float32),
-        scratch_shapes=[pltpu.VMEM((rows, tiles.outputs), jnp.float32)],
         compiler_params=pltpu.CompilerParams(
             dimension_semantics=("parallel", "arbitrary")
         ),
         cost_estimate=pl.CostEstimate(
             flops=2 * rows * parts * inputs * outputs,
-            bytes_accessed=sum(a.size * a.dtype.itemsize for a in (whole, *numbers)),
+            bytes_accessed=sum(
+                a.size // layers * a.dtype.itemsize for a in (whole, *numbers)
+            ),
             transcendentals=0,
         ),
         interpret=interpret,
         name=f"linear_{weight.kind}",
-    )(x, whole, *numbers)
+    )(jnp.asarray(layer, jnp.int32)[None], x, whole, *numbers)
     return made[:count, : weight.outputs]
 
 
-def _kernel(x, whole, scale, *refs, kind):
+def _kernel(_, x, whole, scale, *refs, kind):
     """Adds a tile of inputs to a tile of outputs.
 
     Args:
+      _: i32[1], which layer, in SMEM.
       x: f[P, n, inputs].
       whole: [inputs, outputs], whole numbers.
       scale: f32[P, blocks, outputs].

@@ -10,6 +10,7 @@ def linear(x: jax.Array, weight: formats.Packed | tiled.Tiled) -> jax.Array:
     """Sums f32[N, M] of ``api.linear``; x is f[N, K]."""
     if isinstance(weight, formats.Packed):
         return _dot(x, formats.decode(weight), 1)
+    weight = tiled.of_layer(weight)
     if weight.kind != "int8":
         return _dot(x, tiled.decode(weight), 0)
     # Scaled after the product, so that the weights are read as they lie.

@@ -8,18 +8,18 @@ Pieces are rows first, the decoder multiplies from the right::
     q, k, v            [H*D, E], [G*D, E]  qkv [E, G * (R + 2) * D]
     q_bias, ...        [H*D], [G*D]      qkv_bias [G, R + 2, D]
     out                [E, H*D]          [H*D, E]
-    gate, up           [I, E]            gate_up [2, E, I]
+    gate, up           [I, E]            gate_up, a list of two [E, I]
     down               [E, I]            [I, E]
 
 Matrices may be kept in fewer bits, by one of three ways to hold them:
 
 "packed"   as they are stored, rows first: `linear.Packed`, one output a row, in the
-           order of the fused axes above
+           order of the fused axes above; gate_up is one, gate before up
 "tiled"    with the values that they are stored with, as accelerators read them:
            `linear.Tiled`; arrays where their format can't be
 "int8"     `linear.Tiled`, rounded to 8 bits with a scale for each output
 
-Of tiled ones gate_up is a list of two, and embed is kept so where it is the head too.
+Tiled, embed is kept so where it is the head too.
 """
 
 import dataclasses
@@ -172,7 +172,7 @@ def _kept(source: _Source, leaf: str, layer: int | None = None) -> Any:
     made = [_tiled(source, leaf, part, layer) for part in tiles(source.config, keys)]
     if not made or any(part is None for part in made):
         return None
-    return made if leaf == "gate_up" else made[0]
+    return made if len(made) > 1 else made[0]
 
 
 def _tiled(source: _Source, leaf, keys, layer) -> linear.Tiled | None:
@@ -241,8 +241,8 @@ def _stacked(source: _Source, leaf: str) -> Any:
     layers = source.config.num_layers
     first = source.put(leaf, _layer_leaf(source, leaf, 0))
     where = jax.tree_util.tree_map_with_path(
-        lambda path, _: placement.sharding(
-            source.mesh, ("layers", *decoder.axes_of(leaf, path))
+        lambda path, one: placement.home(
+            source.mesh, ("layers", *decoder.axes_of(leaf, path)), 1 + one.ndim
         ),
         first,
     )
@@ -272,16 +272,15 @@ def _layer_leaves(pieces: Mapping[str, Any]) -> list[str]:
     return whole + [leaf for leaf, fused in _FUSED.items() if fused[0] in pieces]
 
 
-def _fuse(config, leaf: str, piece: Callable[[str], np.ndarray]) -> np.ndarray:
+def _fuse(config, leaf: str, piece: Callable[[str], np.ndarray]) -> Any:
     """One leaf of a layer's params: pieces joined, [out, in] turned to [in, out]."""
     if leaf not in _FUSED:
         return np.ascontiguousarray(piece(leaf).T)
     parts = [piece(key) for key in _FUSED[leaf]]
-    if leaf.startswith("gate_up"):
-        whole = np.empty((2, *parts[0].shape[::-1]), parts[0].dtype)
-        for half, part in zip(whole, parts, strict=True):
-            half[...] = part.T
-        return whole
+    if leaf == "gate_up":
+        return [np.ascontiguousarray(part.T) for part in parts]
+    if leaf == "gate_up_bias":
+        return np.stack(parts)
     joined = _by_group(config, parts)  # [G, R + 2, D] or [G * (R + 2) * D, E]
     return joined if joined.ndim == 3 else np.ascontiguousarray(joined.T)
 

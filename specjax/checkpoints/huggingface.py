@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import json
 import pathlib
 from collections.abc import Mapping
 from typing import Any
@@ -11,6 +10,7 @@ import numpy as np
 import safetensors
 
 from pallas_kernels import linear
+from specjax import parsing
 
 _INDEX = "model.safetensors.index.json"
 _SINGLE = "model.safetensors"
@@ -116,7 +116,7 @@ def read_json(path: pathlib.Path) -> dict[str, Any] | None:
     if not path.is_file():
         return None
     try:
-        parsed = json.loads(path.read_text(encoding="utf-8"))
+        parsed = parsing.json_value(path.read_bytes())
     except OSError as error:
         raise ValueError(f"{path}: can't be read ({error})") from error
     except ValueError as error:  # JSON and UTF-8 errors are both

@@ -44,8 +44,6 @@ def guard(command: Callable[..., Any]) -> Callable[..., Any]:
             _fail("standard output was closed before all was written")
         except (ValueError, OSError, NotImplementedError) as error:
             _fail(_as_option(str(error), command))
-        except RecursionError:
-            _fail("the input is nested too deeply")
         except MemoryError as error:
             _fail(f"there is too little memory for this ({error})")
         except RuntimeError as error:

@@ -14,12 +14,11 @@ Every key may be left out. An option on the command line goes before the file.
 """
 
 import pathlib
-import tomllib
 from typing import Any
 
 import pydantic
 
-from specjax import invalid
+from specjax import invalid, parsing
 
 
 class _Table(pydantic.BaseModel):
@@ -112,7 +111,7 @@ def read(path: pathlib.Path | None) -> Recipe:
     if path is None:
         return Recipe()
     try:
-        tables = tomllib.loads(path.read_text(encoding="utf-8"))
+        tables = parsing.toml_tables(path.read_bytes())
     except OSError as error:
         raise ValueError(f"--config: can't read {path} ({error.strerror})") from error
     except ValueError as error:  # of TOML or UTF-8

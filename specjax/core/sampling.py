@@ -1,9 +1,7 @@
 """How tokens are chosen: one struct of arrays, so that no value recompiles."""
 
 import dataclasses
-import numbers
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -127,12 +125,10 @@ class SamplingOptions:
             checks.integer("", name, getattr(self, name), least, most)
         for name in _FLOATS:
             got = getattr(self, name)
-            if not _is_number(got):
-                raise TypeError(f"{name} must be a number, got {got!r}")
-            if not abs(getattr(self, name)) <= _LARGEST:
+            checks.number("", name, got)
+            if not abs(got) <= _LARGEST:
                 raise ValueError(
-                    f"{name} must be finite and at most {_LARGEST:g}, got "
-                    f"{getattr(self, name)}"
+                    f"{name} must be finite and at most {_LARGEST:g}, got {got}"
                 )
         rules = (
             ("temperature", self.temperature >= 0, "0 (greedy) or more"),
@@ -168,8 +164,7 @@ class SamplingOptions:
             for token in ids:
                 checks.token_id(name, token, vocab_size)
         for token, bias in self.logit_bias.items():
-            if not _is_number(bias):
-                raise TypeError(f"logit_bias of id {token} is {bias!r}, not a number")
+            checks.number("", f"logit_bias of id {token}", bias)
             if np.isnan(bias) or bias > _LARGEST_BIAS:
                 raise ValueError(
                     f"logit_bias of id {token} is {bias}, expected a number or -inf"
@@ -185,10 +180,6 @@ class SamplingOptions:
                 f"stop_token_ids holds {len(self.stop_token_ids)} ids, at most "
                 f"{MAX_STOP_IDS} are supported"
             )
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, numbers.Real) and not isinstance(value, bool)
 
 
 def pack(options: Sequence[SamplingOptions], samples: Sequence[int]) -> Sampling:

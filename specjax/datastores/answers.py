@@ -12,7 +12,7 @@ import pathlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from specjax import checkpoints, files
+from specjax import checkpoints, files, parsing
 from specjax.datastores import build
 from specjax.decoding import engine as engine_lib
 from specjax.decoding import request
@@ -193,7 +193,7 @@ def _resume(path: pathlib.Path, settings: Mapping[str, Any]) -> dict[int, Row]:
 
 def _parse(path: pathlib.Path, number: int, line: bytes) -> dict[str, Any]:
     try:
-        row = json.loads(line.decode("utf-8"))
+        row = parsing.json_value(line)
     except ValueError as error:  # of JSON or UTF-8
         raise ValueError(f"rows: {path}:{number}: not a line of JSON") from error
     if not isinstance(row, dict):

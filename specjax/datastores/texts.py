@@ -7,13 +7,14 @@ What a document is goes by the file's name, `.gz` left out:
 """
 
 import gzip
-import json
 import os
 import pathlib
 import re
 import zlib
 from collections.abc import Iterator
 from typing import Any
+
+from specjax import parsing
 
 _BLANK = re.compile(r"\n[ \t]*(?:\n[ \t]*)+")
 
@@ -74,9 +75,10 @@ def _rows(where: str, path: pathlib.Path) -> Iterator[tuple[int, dict[str, Any]]
     for number, line in enumerate(_raw(where, path).split(b"\n"), start=1):
         if not line.strip():
             continue
+        _decode(f"{where}:{number}", line)
         try:
-            row = json.loads(_decode(f"{where}:{number}", line))
-        except json.JSONDecodeError as error:
+            row = parsing.json_value(line)
+        except ValueError as error:
             raise ValueError(
                 f"{where}:{number}: not a line of JSON ({error})"
             ) from error

@@ -4,11 +4,12 @@ Each has ``question_id``, ``category`` and ``turns``, the user's messages in ord
 """
 
 import dataclasses
-import json
 import os
 import pathlib
 from collections.abc import Sequence
 from typing import Any, TypeVar
+
+from specjax import parsing
 
 _Row = TypeVar("_Row")
 
@@ -78,7 +79,7 @@ def spread(rows: Sequence[_Row], limit: int | None) -> list[_Row]:
 
 def _parse(where: str, line: bytes) -> Question:
     try:
-        row: Any = json.loads(line.decode("utf-8"))
+        row: Any = parsing.json_value(line)
     except ValueError as error:  # of JSON or UTF-8
         raise ValueError(f"{where}: not a line of JSON in UTF-8 ({error})") from error
     if not isinstance(row, dict):

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import pydantic
 
-from specjax import files, invalid
+from specjax import files, invalid, parsing
 
 Row = dict[str, Any]
 _Count = Annotated[int, pydantic.Field(ge=0, lt=2**53)]  # exact as a float
@@ -32,7 +32,7 @@ _Text = Annotated[str, pydantic.AfterValidator(_writable)]
 
 
 class _Settings(pydantic.BaseModel):
-    """Of a run; there may be more."""
+    """How rows were made; only what tables and reports look at is named."""
 
     sampling: dict[str, Any] = {}
 
@@ -42,7 +42,7 @@ class _Result(pydantic.BaseModel):
 
     model_config = pydantic.ConfigDict(strict=True)
 
-    question_id: int | str
+    question_id: int | _Text
     category: _Text
     turn: _Count
     drafter: _Text
@@ -55,8 +55,8 @@ class _Result(pydantic.BaseModel):
     target_calls: _Count
     drafted: _Count
     accepted: _Count
-    batch: Annotated[int, pydantic.Field(ge=1)] = 1
     accepted_per_depth: list[_Count]
+    batch: Annotated[int, pydantic.Field(ge=1)] = 1
     settings: _Settings = _Settings()
     drafter_mb: _Measure = 0.0
     propose_ms: _Measure = 0.0
@@ -80,7 +80,7 @@ def read(path: str | os.PathLike[str]) -> list[Row]:
     found = []
     for number, line in enumerate(lines[:-1], start=1):  # the last has no line break
         try:
-            row = json.loads(line.decode("utf-8"))
+            row = parsing.json_value(line)
         except ValueError as error:
             raise ValueError(
                 f"results: {path}:{number}: not a line of JSON ({error})"

@@ -20,6 +20,7 @@ import numpy as np
 from pallas_kernels import verify
 from specjax import files
 from specjax.core import axes
+from specjax.models import cache as cache_lib
 from specjax.models import decoder
 from specjax.models import model as model_lib
 
@@ -210,7 +211,7 @@ def _arguments(model, width) -> tuple:
     rows = axes.parts(axes.DATA)
     start = jnp.full((rows,), present, jnp.int32)
     capacity = 2 * _PRESENT if present == _PRESENT else config.max_context
-    cache = decoder.init_cache(config, rows, capacity, model.dtype)
+    cache = cache_lib.init(config, rows, capacity, model.dtype)
     x = jnp.ones((rows, width, config.embed_size), model.dtype)
     angle = jnp.ones((rows, width, config.head_size // 2), jnp.float32)
     chain = np.tile(np.arange(width, dtype=np.int32), (rows, 1))

@@ -6,9 +6,9 @@ Params are a plain dict::
     layers: a list of dicts (unrolled), or one dict of stacked arrays (scanned)
 
 Matrices may be kept in fewer bits instead (see `pallas_kernels.linear`). Packed, an
-output a row, they are those of the layers, embed and head, unrolled. Tiled, embed is
-[E, V], and an array of its own only where the head is not tied to it; ``gate_up`` is
-the two of them, in a list.
+output a row, they are those of the layers, embed and head, unrolled, and gate and up
+are one. Tiled, embed is [E, V], and an array of its own only where the head is not tied
+to it.
 
 Both forms run the same ``Layer``; the form of ``layers`` is the choice. Unrolled is
 faster on CPU, where scanning copies each layer's slice; scanned compiles in constant
@@ -16,8 +16,9 @@ time for big models on accelerators.
 
 A layer's projections are kept fused: ``qkv`` f[E, G * (R + 2) * D] holds, for each of
 the G kv heads, its R query heads, then key, then value, so a mesh can split it by kv
-head; ``gate_up`` is f[2, E, I]. The last two axes are those of a product, as
-accelerators lay matrices out.
+head; ``gate_up`` is a list of the two, f[E, I] each: of an array of both XLA would cut
+each out, layer for layer. The last two axes are those of a product, as accelerators lay
+matrices out.
 """
 
 import dataclasses
@@ -34,16 +35,15 @@ from pallas_kernels import linear as linear_lib
 from pallas_kernels.glu import glu
 from pallas_kernels.rms_norm import rms_norm
 from pallas_kernels.rotary import split_heads
-from pallas_kernels.tree_attention import as_read, tree_attention
+from pallas_kernels.tree_attention import tree_attention
 from specjax.core import axes
 from specjax.core import tree as tree_lib
+from specjax.models import cache as cache_lib
 from specjax.models import config as config_lib
 from specjax.models import rope
 
 Params = Any
 
-_CACHED = ("batch", "layers", "kv_heads", "slots", "size")
-_CACHE_AXES: Mapping[str, axes.Names] = {"k": _CACHED, "v": _CACHED}
 _HEADS = ("batch", "kv_heads")
 # Names of the axes of each param; one of stacked layers has an axis more, in front.
 AXES: Mapping[str, axes.Names] = {
@@ -52,22 +52,10 @@ AXES: Mapping[str, axes.Names] = {
     "qkv": ("embed", "kv_heads"),  # kv heads, what is theirs and sizes in one axis
     "qkv_bias": ("kv_heads", "heads", "size"),
     "out": ("kv_heads", "embed"),
-    "gate_up": ("half", "embed", "mlp"),
+    "gate_up": ("embed", "mlp"),  # of each
     "gate_up_bias": ("half", "mlp"),
     "down": ("mlp", "embed"),
 }
-
-
-class KVCache(NamedTuple):
-    """Keys and values of committed positions, or of new rows, of all layers.
-
-    One array a kind, so that a round writes it in one piece.
-    """
-
-    k: jax.Array  # f[B, layers, G, S, D]
-    v: jax.Array
-
-    AXES = _CACHE_AXES
 
 
 class Shared(NamedTuple):
@@ -103,10 +91,13 @@ class Layer(nn.Module):
         heads = c.num_heads * c.head_size
         normal = nn.initializers.normal(0.02)
 
-        def weight(name, *shape):
+        def weight(name, *shape, init: Any = normal):
             if self.is_initializing():
-                return self.param(name, normal, shape, x.dtype)
-            return self.get_variable("params", name)  # an array, or packed
+                return self.param(name, init, shape, x.dtype)
+            return self.get_variable("params", name)  # in whichever form
+
+        def two(key, shape, dtype):
+            return list(normal(key, (2, *shape), dtype))
 
         def norm(name, value, size=c.embed_size):
             scale = self.param(name, nn.initializers.ones, (size,), x.dtype)
@@ -119,6 +110,8 @@ class Layer(nn.Module):
         h = norm("attn_norm", x)
         parts = (c.num_kv_heads, c.group + 2, c.head_size)
         qkv = linear_lib.linear(h, weight("qkv", c.embed_size, math.prod(parts)))
+        # Without the barrier XLA on TPU turns the matrix around to split its outputs.
+        qkv = jax.lax.optimization_barrier(qkv)
         qkv = qkv.reshape(rows, nodes, *parts)  # f[B, N, G, R + 2, D]
         if c.qkv_bias:
             qkv = qkv + bias("qkv_bias", *parts)
@@ -129,7 +122,7 @@ class Layer(nn.Module):
         q, k, v = split_heads(qkv, cos, sin)
         mixed = axes.per_device(
             functools.partial(_attend, c),
-            (_HEADS, _HEADS, _HEADS, _CACHED, ("batch",), (), ()),
+            (_HEADS, _HEADS, _HEADS, cache_lib.NAMES, ("batch",), (), ()),
             ("batch", "nodes", "kv_heads"),
         )(q, k, v, cache, shared, window, layer)
         attended = linear_lib.linear(
@@ -142,7 +135,8 @@ class Layer(nn.Module):
         x = x + attended
 
         h = norm("mlp_norm", x)
-        gate_up = _halves(h, weight("gate_up", 2, c.embed_size, c.mlp_size))
+        both = weight("gate_up", c.embed_size, c.mlp_size, init=two)
+        gate_up = _gate_and_up(h, both)
         if c.mlp_bias:
             gate_up = gate_up + bias("gate_up_bias", 2, c.mlp_size)
         gated = glu(gate_up, activation=c.activation)
@@ -171,41 +165,22 @@ def _attend(config, q, k, v, cache, shared, window, layer):
     )
 
 
-def _halves(x, weight):
-    """Gate and up f[B, N, 2, I], of packed weights, or of an array or list of two."""
+def _gate_and_up(x, weight):
+    """Both f[B, N, 2, I], of packed weights of the two, or of a list of them."""
     if isinstance(weight, linear_lib.Packed):
         both = linear_lib.linear(x, weight)
         return both.reshape(*both.shape[:-1], 2, -1)
-    return jnp.stack([linear_lib.linear(x, half) for half in weight], axis=-2)
-
-
-def init_cache(
-    config: config_lib.ModelConfig,
-    rows: int,
-    capacity: int,
-    dtype: jnp.dtype,
-) -> KVCache:
-    """An empty cache.
-
-    Args:
-      config: of the model.
-      rows: B.
-      capacity: S, most positions.
-      dtype: of keys and values.
-    """
-    layers, groups = config.num_layers, config.num_kv_heads
-    shape = (rows, layers, groups, capacity, config.head_size)
-    return KVCache(jnp.zeros(shape, dtype), jnp.zeros(shape, dtype))
+    return jnp.stack([linear_lib.linear(x, one) for one in weight], axis=-2)
 
 
 def forward(
     config: config_lib.ModelConfig,
     params: Params,
     tree: tree_lib.TokenTree,
-    cache: KVCache,
+    cache: cache_lib.KVCache,
     start: jax.Array,
     features: tuple[int, ...] = (),
-) -> tuple[jax.Array, jax.Array | None, KVCache]:
+) -> tuple[jax.Array, jax.Array | None, cache_lib.KVCache]:
     """Scores every node of a tree; reads the cache, writes nothing.
 
     Args:
@@ -274,7 +249,11 @@ def _unrolled(config, layers, x, cos, sin, shared, cache, features):
         values.append(v)
         if i in features:
             outputs[i] = x
-    return x, outputs, KVCache(jnp.stack(keys, axis=1), jnp.stack(values, axis=1))
+    return (
+        x,
+        outputs,
+        cache_lib.KVCache(jnp.stack(keys, axis=1), jnp.stack(values, axis=1)),
+    )
 
 
 def _scanned(config, layers, x, cos, sin, shared, cache, features):
@@ -286,7 +265,7 @@ def _scanned(config, layers, x, cos, sin, shared, cache, features):
     def body(x, per_layer):
         layer_params, index, table, window = per_layer
         out: Any = Layer(config).apply(
-            {"params": layer_params},
+            {"params": linear_lib.at_layer(layers, layer_params, index)},
             x,
             cos[table],
             sin[table],
@@ -296,10 +275,14 @@ def _scanned(config, layers, x, cos, sin, shared, cache, features):
             index,
         )
         x, (k, v) = out
-        return x, (KVCache(k, v), x if any(i >= 0 for i in features) else None)
+        return x, (
+            cache_lib.KVCache(k, v),
+            x if any(i >= 0 for i in features) else None,
+        )
 
     index = jnp.arange(count, dtype=jnp.int32)
-    x, (rows, outputs) = jax.lax.scan(body, x, (layers, index, table, window))
+    sliced = linear_lib.without_tiled(layers)
+    x, (rows, outputs) = jax.lax.scan(body, x, (sliced, index, table, window))
     chosen = {} if outputs is None else {i: outputs[i] for i in features if i >= 0}
     rows = jax.tree.map(lambda leaf: jnp.moveaxis(leaf, 0, 1), rows)
     return x, chosen, rows
@@ -325,95 +308,6 @@ def head(
     return logits
 
 
-def commit(
-    cache: KVCache,
-    rows: KVCache,
-    path_slot: jax.Array | None,
-    start: jax.Array,
-    count: jax.Array,
-) -> KVCache:
-    """Writes the first ``count`` rows of a path at ``start``.
-
-    What does not fit is dropped. On CPU a scatter is slower than a loop that copies
-    one row after the other in place.
-
-    Args:
-      cache: f[B, layers, G, S, D].
-      rows: f[B, layers, G, N, D], of a tree's slots.
-      path_slot: i32[B, L], slots of the path; None where it is 0, 1, 2, ...
-      start: i32[B].
-      count: i32[B].
-    """
-    if path_slot is None:
-        batch, slots = start.shape[0], rows.k.shape[3]
-        path_slot = jnp.broadcast_to(jnp.arange(slots, dtype=jnp.int32), (batch, slots))
-    write = functools.partial(
-        jax.lax.platform_dependent,
-        cpu=_copy_rows,
-        tpu=_copy_rows_as_read,
-        default=_scatter_rows,
-    )
-    by_row = ("batch",)
-    names = (_CACHED, _CACHED, by_row, by_row, by_row)
-    return axes.per_device(write, names, _CACHED)(cache, rows, path_slot, start, count)
-
-
-def _copy_rows_as_read(cache, rows, path_slot, start, count):
-    """Keeps the layout that attention reads: by its own XLA copies the whole cache."""
-    return _copy_rows(cache, rows, path_slot, start, count, held=as_read)
-
-
-def _copy_rows(cache, rows, path_slot, start, count, held=lambda buffer: buffer):
-    count = jnp.minimum(count, cache.k.shape[3] - start)
-    most = jnp.maximum(jnp.max(count), 0)
-
-    def copy(index, cache):
-        return hold(copy_one(index, hold(cache)))
-
-    def hold(cache):
-        return jax.tree.map(held, cache)
-
-    def copy_one(index, cache):
-        row, step = index // most, index % most
-        slot = path_slot[row, step]
-
-        def put(buffer, new):
-            size = (1, *buffer.shape[1:3], 1, buffer.shape[4])
-            to = (row, 0, 0, start[row] + step, 0)
-            made = jax.lax.dynamic_slice(new, (row, 0, 0, slot, 0), size)
-            old = jax.lax.dynamic_slice(buffer, to, size)
-            made = jnp.where(step < count[row], made, old)
-            return jax.lax.dynamic_update_slice(buffer, made, to)
-
-        return jax.tree.map(put, cache, rows)
-
-    return hold(jax.lax.fori_loop(0, start.shape[0] * most, copy, hold(cache)))
-
-
-def _scatter_rows(cache, rows, path_slot, start, count):
-    slots = cache.k.shape[3]
-    step = jnp.arange(path_slot.shape[1], dtype=jnp.int32)[None]
-    at = jnp.where(step < count[:, None], start[:, None] + step, slots)  # i32[B, L]
-
-    @jax.vmap
-    def write(buffer, new, slot, at):  # f[layers, G, S, D], f[layers, G, N, D]
-        return buffer.at[:, :, at].set(new[:, :, slot], mode="drop")
-
-    return jax.tree.map(
-        lambda buffer, new: write(buffer, new, path_slot, at), cache, rows
-    )
-
-
-def pad(rows: KVCache, slots: int) -> KVCache:
-    """Rows f[B, layers, G, N, D] padded to ``slots`` nodes."""
-
-    def widen(leaf):
-        spare = ((0, 0),) * 3 + ((0, slots - leaf.shape[3]), (0, 0))
-        return jnp.pad(leaf, spare)
-
-    return jax.tree.map(widen, rows)
-
-
 def init_params(
     config: config_lib.ModelConfig, key: jax.Array, dtype: jnp.dtype = jnp.float32
 ) -> Params:
@@ -422,7 +316,7 @@ def init_params(
     half = config.head_size // 2
     x = jnp.zeros((1, 1, config.embed_size), dtype)
     angle = jnp.zeros((1, 1, half), jnp.float32)
-    empty = init_cache(
+    empty = cache_lib.init(
         dataclasses.replace(config, num_layers=1, windows=()), 1, 1, dtype
     )
     none = jnp.zeros((1,), jnp.int32)
@@ -473,7 +367,7 @@ def axes_of(param: str, path: tuple = ()) -> axes.Names:
     field = getattr(path[-1], "name", None) if path else None
     if field is None:
         return names
-    matrix = names[::-1] if param == "embed" else names[-2:]  # of a Tiled one
+    matrix = names[::-1] if param == "embed" else names  # of a Tiled one
     return matrix if field == "whole" else (None, None, matrix[-1])
 
 

@@ -5,7 +5,14 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax.sharding import AxisType, Mesh, NamedSharding
+from jax.experimental import layout
+from jax.sharding import (
+    AxisType,
+    Mesh,
+    NamedSharding,
+    PartitionSpec,
+    SingleDeviceSharding,
+)
 
 from specjax import checks
 from specjax.core import axes
@@ -123,9 +130,37 @@ def _nearest(size: int, whole: int) -> int:
     return min(found, key=lambda one: (abs(one - size), one))
 
 
-def sharding(mesh: Mesh | None, names: axes.Names) -> jax.sharding.Sharding | None:
-    """Where an array with axes of these names belongs, None for the default device."""
-    return None if mesh is None else NamedSharding(mesh, axes.spec(mesh, names))
+def home(
+    mesh: Mesh | None, names: axes.Names, ndim: int
+) -> jax.sharding.Sharding | layout.Format | None:
+    """Where a param belongs, and on TPU how it lies there.
+
+    Args:
+      mesh: None for the default device.
+      names: of the param's axes.
+      ndim: how many there are.
+
+    Returns:
+      None for the default device, where XLA's own layout is the right one.
+    """
+    split = None if mesh is None else NamedSharding(mesh, axes.spec(mesh, names))
+    first = jax.devices()[0] if mesh is None else mesh.devices.flat[0]
+    if _platform(first) != "tpu":
+        return split
+    return row_by_row(split or SingleDeviceSharding(first), ndim)
+
+
+def row_by_row(where: jax.sharding.Sharding, ndim: int) -> layout.Format:
+    """The layout that products on TPU read.
+
+    XLA would lay an array whose last axis does not fill the lanes out the other way
+    round, and a program then turns all of it, at every call.
+    """
+    return layout.Format(layout.Layout(tuple(range(ndim))), where)
+
+
+def _platform(device: Any) -> str:
+    return device.platform
 
 
 def put(mesh: Mesh | None, value: np.ndarray, names: axes.Names) -> jax.Array:
@@ -136,7 +171,7 @@ def put(mesh: Mesh | None, value: np.ndarray, names: axes.Names) -> jax.Array:
       value: on this host.
       names: of its axes.
     """
-    where = sharding(mesh, names)
+    where = home(mesh, names, value.ndim)
     if where is None:
         return jax.device_put(value)
     return jax.make_array_from_callback(value.shape, where, lambda part: value[part])
@@ -153,7 +188,7 @@ def place(mesh: Mesh | None, params: Any) -> Any:
 
     def of_node(node):
         if not _is_decoder(node):
-            return jax.device_put(node, sharding(mesh, ()))
+            return jax.device_put(node, NamedSharding(mesh, PartitionSpec()))
         specs = decoder.param_specs(mesh, node)
         return jax.device_put(
             node, jax.tree.map(lambda spec: NamedSharding(mesh, spec), specs)

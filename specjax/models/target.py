@@ -5,6 +5,7 @@ import jax.numpy as jnp
 
 from pallas_kernels import linear
 from specjax.core import contracts
+from specjax.models import cache as cache_lib
 from specjax.models import config as config_lib
 from specjax.models import decoder
 
@@ -26,7 +27,7 @@ def target(
     """
 
     def init(rows, capacity):
-        return decoder.init_cache(config, rows, capacity, dtype)
+        return cache_lib.init(config, rows, capacity, dtype)
 
     def forward(params, tree, cache, start, features):
         return contracts.Scored(
@@ -51,8 +52,8 @@ def target(
         forward=forward,
         head=head,
         head_rows=head_rows,
-        pad=decoder.pad,
-        commit=decoder.commit,
+        pad=cache_lib.pad,
+        commit=cache_lib.commit,
         rewind=rewind,
         vocab_size=config.vocab_size,
         max_context=config.max_context,

@@ -14,7 +14,7 @@ import math
 import jax
 import jax.numpy as jnp
 
-from specjax import cached
+from specjax import cached, checks
 from specjax.core import contracts, noise, reading
 from specjax.core import outcome as outcome_lib
 from specjax.core import processors as processors_lib
@@ -41,6 +41,7 @@ def lenient(lenience: float = 3.0, *, coupled: bool = False) -> contracts.Verifi
 
     Raises:
       ValueError: ``lenience`` is below 1 or not finite.
+      TypeError: it is no number, or ``coupled`` is not True or False.
 
     Source: Cascade Speculative Drafting (Chen et al. 2023), "leniency", after Leviathan
     et al. 2023, appendix A.5. The reference defines it at temperature 0 alone, with
@@ -67,7 +68,9 @@ def check_lenience(name: str, lenience: float) -> None:
 
     Raises:
       ValueError: it is below 1 or not finite.
+      TypeError: it is no number.
     """
+    checks.number(name, "lenience", lenience)
     if not 1.0 <= lenience < math.inf:
         raise ValueError(
             f"{name}: lenience must be finite and at least 1, got {lenience}"

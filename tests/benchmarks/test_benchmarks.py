@@ -97,7 +97,7 @@ def test_peers_are_compared():
 def test_own_worker_serves(folder):
     command = [sys.executable, "-m", "benchmarks.decoding.own_worker", str(folder)]
     drafters = ["none", "prompt_lookup"]
-    with workers.Worker([*command, "256", "dense", *drafters]) as worker:
+    with workers.Worker([*command, "2", "256", "dense", *drafters]) as worker:
         answers = [
             worker.ask(ids=[5, 6, 5], max_new_tokens=6, stop_ids=[], drafter=drafter)
             for drafter in drafters

@@ -1,12 +1,24 @@
 """The gate for TPU: what it refuses. Compiling needs libtpu: `make tpu-check`."""
 
 import dataclasses
+import pathlib
+import types
 
 import jax
 import pytest
 
 import specjax
-from benchmarks.tpu import check, chips, hlo, kernels, models, report, rounds
+from benchmarks.tpu import (
+    check,
+    chips,
+    hlo,
+    kernels,
+    models,
+    program,
+    report,
+    rounds,
+    traffic,
+)
 from tests.small_checkpoint import Small
 
 TEXT = """
@@ -83,6 +95,11 @@ def test_a_round_can_be_traced():
     assert made.cache.k.shape == one.arguments["state"].cache.k.shape
     assert one.kept == {2 * 3 * 512 * 64, 3 * 512 * 64}
     assert not one.split
+    qkv, out, gate, embed = 32 * 3 * 5 * 64, 9 * 64 * 32, 32 * 16, 64 * 32
+    assert one.weights == {
+        embed,
+        *(n * size for n in (1, 2) for size in (qkv, out, gate)),
+    }
 
 
 def test_a_round_on_several_chips_names_the_weights_that_they_share():
@@ -91,11 +108,12 @@ def test_a_round_on_several_chips_names_the_weights_that_they_share():
     )
     mesh = specjax.make_mesh(model=4)
     one = rounds.case("tiny", config, rows=2, capacity=512, mesh=mesh)
-    qkv, out, gate_up = 32 * 8 * 6 * 128, 32 * 128 * 32, 2 * 32 * 16
+    qkv, out, gate = 32 * 8 * 6 * 128, 32 * 128 * 32, 32 * 16
     down, head = 16 * 32, 32 * 64
-    a_layer = {qkv, out, gate_up, down}
+    a_layer = {qkv, out, gate, down}
     assert one.split == a_layer | {2 * size for size in a_layer} | {head}
     assert one.kept == {2 * 2 * 2 * 512 * 128, 2 * 2 * 512 * 128}
+    assert one.weights == {size // 4 for size in one.split}
 
 
 def test_a_weight_that_every_chip_holds_whole_is_refused(monkeypatch):
@@ -105,22 +123,59 @@ def test_a_weight_that_every_chip_holds_whole_is_refused(monkeypatch):
         rounds.case("x", models.SMOLLM2, 1, 512, specjax.make_mesh(model=3))
 
 
-def test_layers_are_counted_as_often_as_they_run(monkeypatch):
-    """Costs that are linear in layers, and cheaper with a window, come out exactly."""
-
+def test_flops_are_counted_for_every_layer(monkeypatch):
     def compile_(config, form, mesh, sizes, stacked=True):
         assert not stacked
-        layers = [100.0 if window == 0 else 40.0 for window in config.windows]
-        read = 7.0 + sum(layers)
-        return dataclasses.replace(FACTS, read=read, flops=2 * read)
+        assert len(config.windows) == config.num_layers
+        return config.num_layers
+
+    def facts(layers):
+        return dataclasses.replace(FACTS, flops=7.0 + 100.0 * layers)
 
     monkeypatch.setattr(report, "_compile", compile_)
-    config = dataclasses.replace(
-        models.GEMMA3_27B, num_layers=5, windows=(9, 9, 0, 9, 0)
-    )
-    read, flops = report._counted(config, "bfloat16", None, (1, 1, 256))
-    assert read == 7 + 3 * 40 + 2 * 100
-    assert flops == 2 * read
+    monkeypatch.setattr(report.hlo, "facts", facts)
+    found = report._flops(models.GEMMA3_27B, "bfloat16", None, (1, 1, 256))
+    assert found == 7 + 62 * 100
+
+
+LOOP = pathlib.Path(__file__).with_name("loop.hlo").read_text()
+
+
+def test_bytes_are_counted_where_they_cross_memory():
+    q, blank = 8 * 16 * 2, 4 * 16 * 4
+    fetched = q  # to the chip, from where it is turned for nothing but the writing
+    turned = q
+    zero = 4
+    cut = 8 * 16 * 2  # one of four, and the sum stays on the chip
+    put = 2 * 16 * 4  # the new row is read, and written in place
+    once = fetched + turned + zero + blank
+    found = traffic.moved(program.read(LOOP), turns=4)
+    assert found == once + 4 * (cut + 500 + put)
+
+
+def test_loops_in_loops_are_not_guessed():
+    nested = LOOP.replace("custom-call(%cut.1, /*index=1*/%w)", "while(%t)")
+    with pytest.raises(ValueError, match="how often kernel runs, a while, is open"):
+        traffic.moved(program.read(nested), turns=4)
+
+
+def test_a_text_without_an_entry_is_refused():
+    with pytest.raises(ValueError, match="no entry"):
+        program.read(LOOP.replace("ENTRY ", ""))
+
+
+def test_weights_that_are_moved_about_are_named():
+    made = program.read(LOOP)
+    assert program.made_again(made, {8 * 16}) == ["turned: transpose"]
+    assert program.made_again(made, {4 * 8 * 16}) == []
+    spilt = LOOP.replace("f32[16]{0:T(128)S(1)} fusion", "bf16[8,16]{1,0} fusion")
+    assert program.made_again(program.read(spilt), {8 * 16}) == [
+        "turned: transpose",
+        "cut.1: fusion",
+    ]
+    assert problems(text=LOOP, weights=frozenset([8 * 16])) == [
+        "turned: transpose moves weights about"
+    ]
 
 
 @pytest.mark.parametrize("tied", [False, True])
@@ -143,9 +198,12 @@ def test_weights_are_shaped_as_loading_makes_them(tmp_path, form, tied):
 def test_the_report_takes_the_smallest_slice_that_holds_a_model(monkeypatch):
     def compile_(config, form, mesh, sizes, stacked=True):
         held = {"bfloat16": 40, "int8": 12}[form] * 2**30 // mesh.size
-        return dataclasses.replace(FACTS, arguments=held, temporaries=2**30)
+        return types.SimpleNamespace(
+            arguments=held, temporaries=2**30, flops=0.0, as_text=lambda: LOOP
+        )
 
     monkeypatch.setattr(report, "_compile", compile_)
+    monkeypatch.setattr(report.hlo, "facts", lambda compiled: compiled)
     monkeypatch.setattr(
         report.chips, "mesh", lambda name, n: specjax.make_mesh(model=n)
     )
@@ -154,7 +212,7 @@ def test_the_report_takes_the_smallest_slice_that_holds_a_model(monkeypatch):
         assert report._smallest(models.LLAMA3_8B, form, "v5p", 1, 256) == 1
     (one, *_) = report.steps("v5p", 1, 256)
     assert (one.model, one.number, one.width) == ("llama-3-8b", 1, 1)
-    wanted = 1e3 * one.read / chips.CHIPS["v5p"].bandwidth
+    wanted = 1e3 * one.moved / chips.CHIPS["v5p"].bandwidth
     assert one.milliseconds == pytest.approx(wanted)
-    assert one.read == 100
+    assert one.moved == traffic.moved(program.read(LOOP), models.LLAMA3_8B.num_layers)
     assert report.table([one]).row_count == 1

@@ -14,5 +14,5 @@ def small():
 @pytest.fixture(scope="session")
 def gguf_metadata():
     """Tokenizer metadata of the small GGUF file."""
-    made = small_checkpoint.Small()._gguf_metadata("llama")
+    made = small_checkpoint.Small().gguf_metadata("llama")
     return {key: value for key, value in made.items() if key.startswith("tokenizer")}

@@ -60,8 +60,9 @@ def test_fused_projections_hold_the_pieces(small, tmp_path):
             np.testing.assert_array_equal(qkv[:, g, r], q[2 * g + r].T)
         np.testing.assert_array_equal(qkv[:, g, 2], k[g].T)
         np.testing.assert_array_equal(qkv[:, g, 3], v[g].T)
-    gate_up = np.stack([piece("mlp.gate_proj").T, piece("mlp.up_proj").T])
-    np.testing.assert_array_equal(layer["gate_up"], gate_up)
+    gate, up = layer["gate_up"]
+    np.testing.assert_array_equal(gate, piece("mlp.gate_proj").T)
+    np.testing.assert_array_equal(up, piece("mlp.up_proj").T)
     np.testing.assert_array_equal(layer["down"], piece("mlp.down_proj").T)
     np.testing.assert_array_equal(layer["out"], piece("self_attn.o_proj").T)
     np.testing.assert_array_equal(params["head"], tensors["lm_head.weight"].T)

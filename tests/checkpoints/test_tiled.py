@@ -58,7 +58,7 @@ def as_arrays(params):
 
     def of(name, value):
         if isinstance(value, list):
-            return jnp.stack([tiled.decode(half) for half in value])
+            return [of(name, one) for one in value]
         if not isinstance(value, linear.Tiled):
             return value
         return tiled.decode(value).T if name == "embed" else tiled.decode(value)

@@ -42,11 +42,11 @@ def test_what_takes_long_is_imported_when_used():
 def test_interrupts_are_obeyed_before_the_commands_are_imported():
     code = """
 import os, signal, sys, types
-import specjax.cli
+import specjax.cli.start
 held = types.ModuleType("specjax.cli.app")
 held.main = lambda: os.kill(os.getpid(), signal.SIGINT)
 specjax.cli.app = sys.modules["specjax.cli.app"] = held
-specjax.cli.main()
+specjax.cli.start.main()
 print("went on")
 """
     ran = subprocess.run(

@@ -8,7 +8,7 @@ from jax.sharding import PartitionSpec
 from specjax import make_mesh
 from specjax.core import axes
 from specjax.core import history as history_lib
-from specjax.models import decoder
+from specjax.models import cache as cache_lib
 from tests import tiny_model
 
 
@@ -27,13 +27,13 @@ def test_names_without_a_rule_and_axes_that_a_mesh_lacks_are_held_whole():
 
 def test_states_are_split_by_rows_and_caches_by_heads_too():
     mesh = make_mesh(data=2, model=2)
-    cache = decoder.init_cache(tiny_model.config(), 2, 256, jnp.dtype("float32"))
+    cache = cache_lib.init(tiny_model.config(), 2, 256, jnp.dtype("float32"))
     shared = {"counts": jnp.zeros(4)}
     state = {"cache": cache, "history": history_lib.empty(2, 8)}
     state["own"] = _Own(jnp.zeros((2, 3)), shared)
     specs = axes.state_specs(mesh, state)
     heads = PartitionSpec("data", None, "model", None, None)
-    assert specs["cache"] == decoder.KVCache(heads, heads)
+    assert specs["cache"] == cache_lib.KVCache(heads, heads)
     assert specs["history"].tokens == PartitionSpec("data")
     assert specs["own"].row == PartitionSpec("data")
     assert specs["own"].shared["counts"] == PartitionSpec()

@@ -73,6 +73,21 @@ def test_equal_options_make_the_same_drafter():
     assert made[0] is made[1]
     with pytest.raises(TypeError, match=r"suffix: max_nodes must be a plain value"):
         drafters.suffix(max_nodes=[5])
+    with pytest.raises(TypeError, match=r"speculate: model must be a plain value"):
+        drafters.speculate([5])
+
+
+def test_what_equals_an_option_is_checked_all_the_same():
+    drafters.prompt_lookup(max_draft=1, recent=True)
+    for same in (True, 1.0):
+        with pytest.raises(TypeError, match="max_draft must be an integer"):
+            drafters.prompt_lookup(max_draft=same)
+    with pytest.raises(TypeError, match="recent must be True or False, got 1"):
+        drafters.prompt_lookup(max_draft=1, recent=1)
+    pair = drafters.none(), drafters.prompt_lookup()
+    drafters.merge(*pair, budget=1)
+    with pytest.raises(TypeError, match="budget must be an integer"):
+        drafters.merge(*pair, budget=True)
 
 
 def test_rules_that_need_laws_refuse_a_drafter_without(lm):

@@ -12,6 +12,7 @@ from pallas_kernels.rms_norm import rms_norm
 from specjax import checkpoints
 from specjax.core import history as history_lib
 from specjax.core import tree as tree_lib
+from specjax.models import cache as cache_lib
 from specjax.models import config as config_lib
 from specjax.models import decoder
 from specjax.models import model as model_lib
@@ -225,22 +226,22 @@ def test_commit_of_a_branch_goes_on_from_it():
 
 def test_commit_drops_what_does_not_fit():
     """3 rows at slot 30 of 32: two are written, none wraps or clamps."""
-    cache = decoder.init_cache(PLAIN, 1, CAPACITY, jnp.float32)
+    cache = cache_lib.init(PLAIN, 1, CAPACITY, jnp.float32)
     shape = (1, PLAIN.num_layers, PLAIN.num_kv_heads, 3, PLAIN.head_size)
     rows = jax.tree.map(lambda _: jnp.ones(shape, jnp.float32), cache)
     start, count = jnp.asarray([30], jnp.int32), jnp.asarray([3], jnp.int32)
-    written = decoder.commit(cache, rows, None, start, count)
+    written = cache_lib.commit(cache, rows, None, start, count)
     for leaf in jax.tree.leaves(written):
         used = np.asarray(leaf)[..., 0].reshape(-1, CAPACITY)
         np.testing.assert_array_equal(used.any(axis=0), np.arange(CAPACITY) >= 30)
 
 
 def test_commit_of_none_writes_nothing():
-    cache = decoder.init_cache(PLAIN, 1, CAPACITY, jnp.float32)
+    cache = cache_lib.init(PLAIN, 1, CAPACITY, jnp.float32)
     shape = (1, PLAIN.num_layers, PLAIN.num_kv_heads, 2, PLAIN.head_size)
     rows = jax.tree.map(lambda _: jnp.ones(shape, jnp.float32), cache)
     zero = jnp.zeros((1,), jnp.int32)
-    for leaf in jax.tree.leaves(decoder.commit(cache, rows, None, zero, zero)):
+    for leaf in jax.tree.leaves(cache_lib.commit(cache, rows, None, zero, zero)):
         assert not np.asarray(leaf).any()
 
 
@@ -295,7 +296,7 @@ def test_equal_models_share_one_target():
     assert first.target.max_context == 64
 
 
-@pytest.mark.parametrize("write", [decoder.commit, decoder._scatter_rows])
+@pytest.mark.parametrize("write", [cache_lib.commit, cache_lib._scatter_rows])
 @pytest.mark.parametrize("start", [0, 3, 11, 12, 15, 16])
 @pytest.mark.parametrize("count", [0, 1, 5])
 def test_a_path_is_committed(write, start, count):
@@ -306,7 +307,7 @@ def test_a_path_is_committed(write, start, count):
     new = jax.random.normal(keys[1], (3, 3, 2, length + 3, 4))
     path = jnp.asarray([[0, 2, 3, 6, 7], [1, 1, 1, 1, 1], [0] * 5], jnp.int32)
     at, number = jnp.asarray([[start, 2, 9], [count, 1, 0]], jnp.int32)
-    cache, rows = decoder.KVCache(buffer, -buffer), decoder.KVCache(new, -new)
+    cache, rows = cache_lib.KVCache(buffer, -buffer), cache_lib.KVCache(new, -new)
     done = jax.jit(write)(cache, rows, path, at, number)
 
     expected = np.array(buffer)

@@ -3,9 +3,9 @@ import numpy as np
 import pytest
 from jax.sharding import PartitionSpec
 
-from specjax import make_mesh
+from specjax import Engine, load, make_mesh
 from specjax.models import decoder, placement
-from tests import tiny_model
+from tests import saved_model, tiny_model
 
 
 def test_meshes_are_spelled_in_any_order_and_may_leave_an_axis_out():
@@ -27,7 +27,7 @@ def test_a_mesh_spelled_otherwise_is_refused(text):
 def test_a_mesh_of_more_devices_than_there_are_says_how_to_get_them():
     with pytest.raises(ValueError, match=r"take 12 devices, .* has 8; .*count=12"):
         make_mesh(data=4, model=3)
-    with pytest.raises(ValueError, match="data must be 1 or more, got 0"):
+    with pytest.raises(ValueError, match="mesh: data must be at least 1, got 0"):
         make_mesh(data=0)
 
 
@@ -64,6 +64,25 @@ def test_axes_become_automatic_and_others_are_refused():
         placement.automatic(jax.make_mesh((2,), ("rows",)))
 
 
+@pytest.mark.parametrize("mesh", [None, {"data": 2, "model": 2}])
+@pytest.mark.parametrize("scanned", [False, True])
+def test_params_lie_row_by_row_where_they_are_for_tpu(
+    mesh, scanned, tmp_path, monkeypatch
+):
+    saved_model.write(tmp_path)
+    mesh = None if mesh is None else make_mesh(**mesh)
+    options = {"max_new_tokens": 8, "ignore_eos": True}
+    wanted = Engine(load(tmp_path, weights="dense", scanned=scanned)).generate(
+        "the ban", **options
+    )
+    monkeypatch.setattr(placement, "_platform", lambda device: "tpu")
+    lm = load(tmp_path, weights="dense", scanned=scanned, mesh=mesh)
+    for leaf in jax.tree.leaves(lm.params):
+        assert leaf.committed
+        assert leaf.format.layout.major_to_minor == tuple(range(leaf.ndim))
+    assert Engine(lm).generate("the ban", **options).tokens == wanted.tokens
+
+
 @pytest.mark.parametrize("stacked", [False, True])
 def test_params_of_models_are_split_wherever_they_stand(stacked):
     params = tiny_model.language_model(qkv_bias=True).params
@@ -79,11 +98,12 @@ def test_params_of_models_are_split_wherever_they_stand(stacked):
             "qkv": (None, "model"),
             "qkv_bias": ("model", None, None),
             "out": ("model", None),
-            "gate_up": (None, None, "model"),
             "down": ("model", None),
         }
         for name, spec in wanted.items():
             assert layer[name].sharding.spec == PartitionSpec(*front, *spec)
+        for one in layer["gate_up"]:
+            assert one.sharding.spec == PartitionSpec(*front, None, "model")
         assert layer["attn_norm"].sharding.is_fully_replicated
     assert placed["drafter"]["table"].sharding.is_fully_replicated
     again = placement.place(mesh, placed)

@@ -1,5 +1,6 @@
 """linear: the TPU kernel, interpreted, against the NumPy reference."""
 
+import dataclasses
 import functools
 
 import jax
@@ -43,6 +44,28 @@ def test_int8_per_output_equals_the_reference(shape):
     )
     x = random.standard_normal((rows, inputs)).astype(np.float32)
     check(run(jnp.asarray(x), weight), x, tiled.decode(weight))
+
+
+@pytest.mark.parametrize("kind", ["int8", *BLOCKS])
+def test_a_layer_of_stacked_weights_is_found(kind):
+    alone = [_weight(kind, seed) for seed in range(3)]
+    stack = jax.tree.map(lambda *leaves: jnp.stack(leaves), *alone)
+    x = np.random.default_rng(9).standard_normal((5, 192)).astype(np.float32)
+    for at, weight in enumerate(alone):
+        layer = dataclasses.replace(stack, layer=jnp.int32(at))
+        assert layer.shape == weight.shape
+        got = run(jnp.asarray(x), layer)
+        np.testing.assert_array_equal(got, run(jnp.asarray(x), weight))
+        np.testing.assert_array_equal(
+            tiled.decode(tiled.of_layer(layer)), tiled.decode(weight)
+        )
+
+
+def _weight(kind, seed):
+    if kind == "int8":
+        random = np.random.default_rng(seed)
+        return tiled.quantise(random.standard_normal((192, 130)).astype(np.float32))
+    return tiled.tile(np.roll(stored(192, 130, kind), seed, axis=0), kind)
 
 
 def test_a_row_does_not_depend_on_the_others_bit_for_bit():

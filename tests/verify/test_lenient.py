@@ -246,3 +246,9 @@ def test_laws_follow_the_processors(make_view):
 def test_bad_lenience(lenience):
     with pytest.raises(ValueError, match="lenient: lenience"):
         lenient(lenience)
+
+
+@pytest.mark.parametrize("lenience", ["a", True, None])
+def test_a_lenience_is_a_number(lenience):
+    with pytest.raises(TypeError, match="lenience must be a number"):
+        lenient(lenience)

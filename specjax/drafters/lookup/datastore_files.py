@@ -18,7 +18,7 @@ import numpy as np
 from safetensors import SafetensorError
 from safetensors import numpy as safetensors_numpy
 
-from specjax import checkpoints, files
+from specjax import checkpoints, files, parsing
 from specjax.drafters.lookup import datastore as datastore_lib
 
 FACTS = "store.json"
@@ -144,7 +144,7 @@ def read_facts(path: str | os.PathLike[str]) -> datastore_lib.Facts:
     """
     file = pathlib.Path(path) / FACTS
     try:
-        facts = json.loads(file.read_bytes().decode("utf-8"))
+        facts = parsing.json_value(file.read_bytes())
     except OSError as error:
         raise ValueError(
             f"store: {os.fspath(path)} is no datastore, can't read {FACTS} there "
