@@ -17,11 +17,12 @@ def cached(factory: _Factory) -> _Factory:
       factory: of plain values, tuples, and parts that are made so too.
 
     Returns:
-      The factory, which then refuses what can't be compared by its hash, as a list
-      can't, and, for a parameter that is True or False by default, all else: TypeError.
+      The factory, which then raises TypeError for what can't be compared by its hash,
+      as a list can't, and for a value of another kind than the parameter's default: a
+      flag, an integer, a number, a word, or a tuple of integers.
     """
     signature = inspect.signature(factory)
-    flags = [p.name for p in signature.parameters.values() if type(p.default) is bool]
+    defaults = {p.name: p.default for p in signature.parameters.values()}
     # 1, 1.0 and True are equal, but not all of them may be refused.
     kept = functools.lru_cache(maxsize=None, typed=True)(factory)
     where = factory.__name__
@@ -37,9 +38,7 @@ def cached(factory: _Factory) -> _Factory:
                     f"{where}: {name} must be a plain value or a tuple, got "
                     f"{value!r:.80}"
                 ) from None
-        for name in flags:
-            if name in given:
-                checks.flag(where, name, given[name])
+            checks.like(where, name, value, defaults[name])
         return kept(*parts, **options)
 
     return make  # type: ignore[return-value]

@@ -70,6 +70,30 @@ def number(where: str, name: str, value: Any) -> None:
         raise TypeError(f"{_said(where, name)} must be a number, got {value!r}")
 
 
+def like(where: str, name: str, value: Any, default: Any) -> None:
+    """Refuses a value of another kind than a default. Arguments as for ``integer``.
+
+    Args:
+      default: one that is no flag, integer, number, word or tuple says nothing.
+
+    Raises:
+      TypeError: it is of another kind, or holds what is no integer in a tuple.
+    """
+    if isinstance(default, bool):
+        flag(where, name, value)
+    elif isinstance(default, int):
+        whole(where, name, value)
+    elif isinstance(default, float):
+        number(where, name, value)
+    elif isinstance(default, str) and not isinstance(value, str):
+        raise TypeError(f"{_said(where, name)} must be a word, got {value!r}")
+    elif isinstance(default, tuple):
+        if not isinstance(value, tuple):
+            raise TypeError(f"{_said(where, name)} must be integers, got {value!r}")
+        for one in value:
+            whole(where, name, one)
+
+
 def _said(where: str, name: str) -> str:
     return f"{where}: {name}" if where else name
 

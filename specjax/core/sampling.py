@@ -1,7 +1,8 @@
 """How tokens are chosen: one struct of arrays, so that no value recompiles."""
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
+import math
+from collections.abc import Collection, Mapping, Sequence
 
 import jax
 import jax.numpy as jnp
@@ -157,7 +158,7 @@ class SamplingOptions:
             ("banned_ids", self.banned_ids),
             ("stop_token_ids", self.stop_token_ids),
         ):
-            kind = Mapping if name == "logit_bias" else Iterable
+            kind = Mapping if name == "logit_bias" else Collection
             if not isinstance(ids, kind):
                 wanted = "ids and biases" if kind is Mapping else "token ids"
                 raise TypeError(f"{name} must be {wanted}, got {ids!r}")
@@ -165,7 +166,7 @@ class SamplingOptions:
                 checks.token_id(name, token, vocab_size)
         for token, bias in self.logit_bias.items():
             checks.number("", f"logit_bias of id {token}", bias)
-            if np.isnan(bias) or bias > _LARGEST_BIAS:
+            if math.isnan(bias) or bias > _LARGEST_BIAS:
                 raise ValueError(
                     f"logit_bias of id {token} is {bias}, expected a number or -inf"
                 )

@@ -4,7 +4,7 @@ import collections
 from collections.abc import Mapping
 from typing import Any
 
-from specjax import checkpoints
+from specjax import checkpoints, checks
 from specjax.decoding import engine as engine_lib
 from specjax.decoding import request
 from specjax.decoding import result as result_lib
@@ -22,6 +22,8 @@ def _engine(
     max_context: int | None,
 ) -> engine_lib.Engine:
     """The engine of these parts, kept so that a second call compiles nothing."""
+    if max_context is not None:
+        max_context = checks.whole("", "max_context", max_context)
     chosen = _DEFAULT if drafter is None else drafter
     # What is only named is the same drafter as often as it is spelled so.
     named = isinstance(chosen, str | Mapping)

@@ -51,6 +51,8 @@ def job(
       TypeError: an option is of the wrong kind.
     """
     checks.integer("", "num_samples", num_samples, 1)
+    if chat is not None:
+        checks.flag("", "chat", chat)
     if not prompts:
         raise ValueError("prompt is an empty list; give at least one prompt")
     chosen = sampling_options(lm, options, ignore_eos=ignore_eos)

@@ -22,7 +22,8 @@ class Result:
       finish_reason: "stop", "length" or "interrupted".
       prompt_tokens, new_tokens: counts.
       target_calls: rounds after the one that emitted the first token.
-      drafted, accepted: nodes scored, nodes emitted.
+      drafted, accepted: nodes scored, nodes emitted. What a stop string cuts off is
+        not counted as emitted.
       tokens_per_target_call: (new_tokens - 1) / target_calls, 1 without calls.
       accepted_per_depth: rounds with at least d + 1 accepted, for each d.
       accepted_per_source, drafted_per_source: nodes by drafter.
@@ -127,6 +128,7 @@ def make(
     *,
     text: str,
     num_tokens: int,
+    before: Any,
     finish_reason: str,
     timing: Timing,
     recipe_widths: Sequence[int],
@@ -142,6 +144,8 @@ def make(
       row: which of its rows.
       text: of the new tokens, without stop id or stop string.
       num_tokens: new tokens up to the earliest stop.
+      before: the row's counters before the round in which a stop string ended, None
+        where none did.
       finish_reason: why the row ended.
       timing: of the call.
       recipe_widths: the ladder, for ``rounds_per_width``.
@@ -149,7 +153,9 @@ def make(
       names: {"model", "drafter", "device", "choice"}.
       seed, sample: of the noise.
     """
-    stats = jax.tree.map(lambda leaf: leaf[row], fetched.stats)
+    stats = of_row(fetched.stats, row)
+    if before is not None:
+        stats = _cut(stats, before, lost=len(fetched.tokens[row]) - num_tokens)
     calls = int(stats.target_calls)
     later = max(num_tokens - 1, 0)
     labels = [source.name for source in sources]
@@ -176,6 +182,35 @@ def make(
         seed=seed,
         sample=sample,
         **names,
+    )
+
+
+def of_row(stats: Any, row: int) -> Any:
+    """The counters of one row of a batch."""
+    return jax.tree.map(lambda leaf: leaf[row], stats)
+
+
+def _cut(stats: Any, before: Any, lost: int) -> Any:
+    """Counters of a row whose last round lost its last tokens to a stop string.
+
+    The token behind the drafts goes first. Which sources the lost drafts came from is
+    not known: those of the later ones are taken off first.
+
+    Args:
+      stats, before: the row's counters with that round and without.
+      lost: tokens.
+    """
+    taken = int(stats.accepted - before.accepted)
+    kept = min(taken, taken + 1 - lost)
+    depth = np.arange(len(stats.accepted_at))
+    fell = (depth >= kept) & (depth < taken)
+    by = stats.accepted_by - before.accepted_by
+    by = np.clip(kept - (np.cumsum(by) - by), 0, by)
+    return dataclasses.replace(
+        stats,
+        accepted=before.accepted + kept,
+        accepted_at=stats.accepted_at - fell,
+        accepted_by=before.accepted_by + by,
     )
 
 

@@ -2,7 +2,7 @@
 
 import dataclasses
 import time
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -11,6 +11,7 @@ import numpy as np
 from specjax import checkpoints
 from specjax.core import round as round_lib
 from specjax.core import sampling as sampling_lib
+from specjax.core import stats as stats_lib
 from specjax.decoding import compiled, request
 from specjax.decoding import memory as memory_lib
 from specjax.decoding import result as result_lib
@@ -91,7 +92,11 @@ class Run:
         self._prefill = time.perf_counter() - began - self._compile
         self._decode = 0.0
         self.texts = [text_lib.GrowingText(tokenizer, job.stop) for _ in job.ids]
-        self._read()
+        self.rows = result_lib.fetch(self.state, len(job.ids))
+        self._before: dict[
+            int, stats_lib.Stats
+        ] = {}  # before the round of a stop string
+        self._grow(self.rows.stats)
 
     @property
     def running(self) -> bool:
@@ -108,21 +113,28 @@ class Run:
         compiling = held.compile_seconds - before
         self._compile += compiling
         self._decode += spent - compiling
-        return self._read()
-
-    def _read(self) -> list[Piece]:
-        """Fetches new tokens, grows the texts, ends rows at their stop strings."""
+        earlier = self.rows.stats
         self.rows = result_lib.fetch(self.state, len(self._job.ids))
+        return self._grow(earlier)
+
+    def _grow(self, earlier: Any) -> list[Piece]:
+        """Grows the texts by new tokens, ends rows at their stop strings.
+
+        Args:
+          earlier: counters before the rounds that made the tokens.
+        """
         pieces, ended = [], []
         for row, stream in enumerate(self.texts):
             tokens = self.rows.tokens[row]
-            text, first = "", stream.num_tokens
+            text, first, went_on = "", stream.num_tokens, not stream.stopped
             for token in tokens[first:]:
                 if stream.stopped:
                     break
                 text += self._push(stream, token)
             if self.rows.finish[row] != round_lib.RUNNING and not stream.stopped:
                 text += stream.finish()
+            if stream.stopped and went_on:
+                self._before[row] = result_lib.of_row(earlier, row)
             if stream.stopped and self.rows.finish[row] == round_lib.RUNNING:
                 ended.append(row)
             pieces.append(Piece(text, tokens[first : stream.num_tokens]))
@@ -159,6 +171,7 @@ class Run:
                     row,
                     text=stream.text,
                     num_tokens=stream.num_tokens,
+                    before=self._before.get(row),
                     finish_reason=reason,
                     timing=timing,
                     recipe_widths=recipe.decode_plan.widths,

@@ -56,7 +56,7 @@ class _Result(pydantic.BaseModel):
     drafted: _Count
     accepted: _Count
     accepted_per_depth: list[_Count]
-    batch: Annotated[int, pydantic.Field(ge=1)] = 1
+    batch: Annotated[_Count, pydantic.Field(ge=1)] = 1
     settings: _Settings = _Settings()
     drafter_mb: _Measure = 0.0
     propose_ms: _Measure = 0.0

@@ -54,9 +54,9 @@ def test_an_option_as_json(run):
         "name": "budget",
         "type": "int",
         "value": "an integer",
-        "default": 16,
+        "default": 15,
         "required": False,
-        "meaning": "most nodes.",
+        "meaning": "most nodes; 15 of them and the trunk fill a rung of the ladder.",
     }
 
 

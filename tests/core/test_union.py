@@ -127,6 +127,14 @@ def test_path_confidence_is_the_product_along_the_path(nodes):
     np.testing.assert_allclose(path_confidence(grow(nodes))[0], expected, rtol=1e-6)
 
 
+@pytest.mark.parametrize("length", [*range(1, 10), 14, 15, 16, 17])
+def test_path_confidence_of_a_chain_that_fills_the_tree(length):
+    chain = [(1, at - 1, 0.5) for at in range(length)]
+    found = path_confidence(grow(chain, slots=TRUNK + length))[0]
+    wanted = [1.0] * TRUNK + [0.5 ** (1 + at) for at in range(length)]
+    np.testing.assert_allclose(found, wanted, rtol=1e-6)
+
+
 @given(trees(), st.integers(0, SLOTS))
 def test_the_likeliest_are_kept(nodes, budget):
     tree = grow(nodes)

@@ -114,7 +114,8 @@ def test_bad_requests_compile_nothing(engine, prompt, options, message):
         (TEXT, {"banned_ids": 5}, "banned_ids must be token ids, got 5"),
         (TEXT, {"logit_bias": {1.5: 1.0}}, "logit_bias holds 1.5"),
         (TEXT, {"logit_bias": [1]}, "logit_bias must be ids and biases"),
-        (TEXT, {"logit_bias": {1: "x"}}, "logit_bias of id 1 is 'x', not a number"),
+        (TEXT, {"logit_bias": {1: "x"}}, "logit_bias of id 1 must be a number"),
+        (TEXT, {"chat": "yes"}, "chat must be True or False, got 'yes'"),
         (TEXT, {"memory": "x"}, "memory must be a Memory"),
     ],
 )
@@ -235,7 +236,32 @@ def test_stop_strings_cut_text_tokens_and_counts(engine, lm, free):
     assert stop not in before.text
     before.push(cut.tokens[-1])
     assert stop in before.text
-    assert cut.new_tokens - 1 <= cut.accepted + cut.target_calls
+    _counts_fit(cut)
+
+
+def _counts_fit(cut):
+    """Each call gives its drafts and one token more, but for the last, if it is cut."""
+    emitted = cut.accepted + cut.target_calls
+    assert emitted - 1 <= cut.new_tokens - 1 <= emitted
+    assert sum(cut.accepted_per_depth) == cut.accepted
+    assert sum(cut.accepted_per_source.values()) == cut.accepted
+
+
+def test_stop_strings_cut_counts_inside_drafts_that_were_kept(lm):
+    """The target drafts for itself, with a lookup behind: every draft is kept."""
+    pair = ["draft_model:layers=2:max_draft=3", "prompt_lookup:min_ngram=1:max_draft=2"]
+    asked = {"name": "with_suffixes", "options": {"children": pair}}
+    engine = Engine(lm, asked, widths=(8,))
+    options = {"max_new_tokens": 24, "ignore_eos": True}
+    free = engine.generate(TEXT, **options)
+    assert free.accepted > free.target_calls
+    _counts_fit(free)
+    inside = 0
+    for at in range(2, len(free.text) - 2):
+        cut = engine.generate(TEXT, stop=free.text[at : at + 2], **options)
+        _counts_fit(cut)
+        inside += cut.new_tokens - 1 < cut.accepted + cut.target_calls
+    assert inside > 2
 
 
 def test_streams_give_the_same_text_and_tokens(engine, free):

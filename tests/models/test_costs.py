@@ -17,6 +17,8 @@ def test_a_width_that_costs_hardly_less_than_the_next_is_left_out():
     # 4 costs 2 % more than 1 does; 1 always stays. 16 costs 5 % more than 8.
     assert TABLE.steps().widths == (1, 4, 8, 16)
     assert TABLE.steps(1.1).widths == (1, 4, 16)
+    near = dataclasses.replace(TABLE, forward=(10.0, 12.0, 12.2, 15.0))
+    assert near.steps().widths == (1, 8, 16)  # whatever the widest costs
     flat = costs.Costs((1, 4, 8), (5.0, 5.0, 5.0), (1.0, 1.0, 1.0), 1.0)
     assert flat.steps().widths == (1, 8)
     assert TABLE.steps(1.1).forward == (10.0, 10.2, 20.0)

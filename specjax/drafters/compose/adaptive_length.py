@@ -1,13 +1,14 @@
 """As many drafts as pay: tokens expected against the cost of scoring them."""
 
 import dataclasses
+import math
 from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from specjax import cached
+from specjax import cached, checks
 from specjax.core import contracts
 from specjax.core import outcome as outcome_lib
 from specjax.core import tree as tree_lib
@@ -68,14 +69,19 @@ def adaptive_length(
     Params: {"child": params of the child, "cost": f32[W], "kept_cost": f32[]}.
 
     Raises:
-      ValueError: the ladder does not ascend from 1, the costs don't fit it, or
-        ``kept_cost`` or ``kept_free`` is negative.
+      ValueError: the ladder does not ascend from 1, the costs don't fit it or are not
+        finite, or ``kept_cost`` or ``kept_free`` is negative.
+      TypeError: a number is of the wrong kind.
 
     Source: our own. SuffixDecoding lengthens drafts with the match and EAGLE-2 ranks
     nodes by the product of confidences; that the choice is made by the measured cost
     of each width follows from the latter being far from flat on small devices.
     """
     inner = equipped.equip(child)
+    for cost in costs:
+        checks.number("adaptive_length", "a cost", cost)
+    checks.number("adaptive_length", "kept_cost", kept_cost)
+    checks.whole("adaptive_length", "kept_free", kept_free)
     ladder = _check(tuple(widths), costs)
     if not kept_cost >= 0:
         raise ValueError(
@@ -102,7 +108,7 @@ def _check(ladder: tuple[int, ...], costs: Sequence[float]) -> tuple[int, ...]:
         raise ValueError(
             f"adaptive_length: widths must ascend from 1, got {list(ladder)}"
         )
-    if len(costs) != len(ladder) or not np.all(np.asarray(costs) > 0):
+    if len(costs) != len(ladder) or not all(0 < c < math.inf for c in costs):
         raise ValueError(
             f"adaptive_length: costs must be {len(ladder)} positive numbers, one a "
             f"width, got {list(costs)}"

@@ -9,7 +9,7 @@ from specjax.drafters.compose import family
 
 
 @equipped.combinator
-def merge(*children: contracts.Drafter, budget: int = 16) -> contracts.Drafter:
+def merge(*children: contracts.Drafter, budget: int = 15) -> contracts.Drafter:
     """Unites what all children draft, as one trie, and keeps the likeliest nodes.
 
     All children continue the tree as it was found. Equal continuations become one
@@ -18,10 +18,11 @@ def merge(*children: contracts.Drafter, budget: int = 16) -> contracts.Drafter:
 
     Args:
       *children: two or more drafters; on ties the earlier ones go first.
-      budget: most nodes.
+      budget: most nodes; 15 of them and the trunk fill a rung of the ladder.
 
     Raises:
       ValueError: fewer than two children, or ``budget`` is below 1.
+      TypeError: it is no integer.
 
     Source: our own. SuffixDecoding (section 3 of its paper) chooses one of two trees
     by score; the union under one budget follows EAGLE-2's choice of nodes by the

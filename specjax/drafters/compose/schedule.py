@@ -153,9 +153,13 @@ def increments(k: Sequence[Sequence[int]], drafters: int, k_mode: str) -> Matrix
     Raises:
       ValueError: it is not n rows of n integers from 0 up with zeros below the
         diagonal, or a row of cumulated numbers falls.
+      TypeError: it is no matrix.
     """
     check_mode(k_mode)
-    rows = [list(row) for row in k]
+    try:
+        rows = [list(row) for row in k]
+    except TypeError:
+        raise TypeError(f"cascade: k must be rows of integers, got {k!r}") from None
     whole = all(isinstance(x, int) and 0 <= x < 2**31 for row in rows for x in row)
     triangular = all(not any(row[:at]) for at, row in enumerate(rows))
     if [len(row) for row in rows] != [drafters] * drafters or not (

@@ -50,11 +50,19 @@ def speculate(
 
     Raises:
       ValueError: ``max_draft`` or ``lenience`` is below 1, or the latter not finite.
+      TypeError: an argument is of the wrong kind.
 
     Source: speculative decoding (Leviathan et al. 2023); nested, the vertical cascade
     of Cascade Speculative Drafting (Chen et al. 2023), which knows lenient reviews at
     temperature 0 alone.
     """
+    if not isinstance(model, contracts.Target):
+        raise TypeError(
+            f"speculate: model must be a Target, as a loaded model's .model.target is, "
+            f"got {model!r:.80}"
+        )
+    if not isinstance(drafter, contracts.Drafter | None):
+        raise TypeError(f"speculate: drafter must be a Drafter, got {drafter!r:.80}")
     checks.at_least("speculate", 1, max_draft=max_draft)
     check_lenience("speculate", lenience)
     inner = inner_lib.make(
