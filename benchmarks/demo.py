@@ -65,7 +65,8 @@ def run(
     console.print(
         f"{_DRAFTER}: {best.tau:.2f} tokens a call of the target; decoding took "
         f"1/{best.speedup:.2f} of the plain time; the tokens were the same in "
-        f"{best.identical} of {best.rows} prompts."
+        f"{best.identical} of {best.rows} prompts. Most of these prompts hand over a "
+        "text to work on, where drafts gain most; `specjax bench` measures other files."
     )
     return lines
 
@@ -74,7 +75,7 @@ def _stream(engine, question, max_new_tokens, console) -> None:
     """Prints one answer as it comes, and its numbers."""
     console.rule(f"{engine.lm.name} with {_DRAFTER}")
     console.print(question.turns[0], style="dim", markup=False)
-    console.print("\ncompiling, the first time takes longest ...", style="dim")
+    console.print("\npreparing programs; the first run compiles them ...", style="dim")
     stream = engine.stream(question.turns[0], max_new_tokens=max_new_tokens)
     for piece in stream:
         console.print(piece.text, end="", markup=False, soft_wrap=True)

@@ -1,4 +1,4 @@
-"""The example of the README's "add a drafter": remember what followed each token."""
+"""A whole drafter as an example: remember what followed each token."""
 
 import functools
 

@@ -16,7 +16,7 @@ import pathlib
 import statistics
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 
@@ -30,9 +30,18 @@ PLAIN = "none"
 OURS = "specjax"
 _HERE = pathlib.Path(__file__)
 _DATASET = _HERE.resolve().parents[1] / "data" / "mt_bench.jsonl"
-_PEERS = {  # and the weights of ours that are of their precision
-    "transformers": (_HERE.with_name("transformers_worker.py"), "decoded"),
-    "llama_cpp": (_HERE.with_name("llama_cpp_worker.py"), "stored"),
+
+
+class _Peer(NamedTuple):
+    """The script that serves a peer, and weights of ours of the same precision."""
+
+    script: pathlib.Path
+    weights: str
+
+
+_PEERS = {
+    "transformers": _Peer(_HERE.with_name("transformers_worker.py"), "decoded"),
+    "llama_cpp": _Peer(_HERE.with_name("llama_cpp_worker.py"), "stored"),
 }
 _THEIR_DRAFTERS = (PLAIN, "prompt_lookup")
 
@@ -61,15 +70,12 @@ def compare(
       decoding, and in how many prompts its tokens are those of that.
     """
     ways = [(side, drafter) for side in sides for drafter in drafters[side]]
+    options = {"stop_ids": list(stop_ids), "max_new_tokens": max_new_tokens}
     runs: dict[Any, list[list[dict]]] = {way: [[] for _ in asked] for way in ways}
     for index, repeat in itertools.product(range(len(asked)), range(repeats)):
+        ids = list(asked[index])
         for side, drafter in ways if (index + repeat) % 2 else ways[::-1]:
-            answer = sides[side].ask(
-                ids=list(asked[index]),
-                max_new_tokens=max_new_tokens,
-                stop_ids=list(stop_ids),
-                drafter=drafter,
-            )
+            answer = sides[side].ask(ids=ids, drafter=drafter, **options)
             runs[side, drafter][index].append(answer)
     last = {side: worker.ask(quit=True) for side, worker in sides.items()}
     numbers = {way: _sum(asked, runs[way]) for way in ways}
@@ -119,8 +125,7 @@ def _sum(asked: Sequence[Sequence[int]], runs: list[list[dict]]) -> dict[str, fl
     }
 
 
-def main() -> None:
-    """Parses options, starts both sides, measures, prints."""
+def _settings() -> dict[str, Any]:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -134,29 +139,29 @@ def main() -> None:
     parser.add_argument("--max-new-tokens", type=int, default=64)
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--threads", type=int, default=os.cpu_count())
-    settings = vars(parser.parse_args())
+    return vars(parser.parse_args())
+
+
+def main() -> None:
+    """Starts both sides, measures, prints."""
+    settings = _settings()
     jax.config.update("jax_platforms", "cpu")
     os.environ.setdefault("TQDM_DISABLE", "1")  # no bars between the lines
-    path = str(checkpoints.fetch(settings["model"]))
     asked, stop_ids = _prompts(settings)
-    positions = str(max(map(len, asked)) + settings["max_new_tokens"])
+    positions = max(map(len, asked)) + settings["max_new_tokens"]
+    path = checkpoints.fetch(settings["model"])
+    common = [str(path), str(settings["threads"]), str(positions)]
     drafters = settings["drafters"].split(",")
-    peer = settings["peer"]
-    script, same = _PEERS[peer]
-    settings["weights"] = settings["weights"] or same
+    name = settings["peer"]
+    peer = _PEERS[name]
+    settings["weights"] = settings["weights"] or peer.weights
     own = [sys.executable, "-m", "benchmarks.decoding.own_worker"]
-    own += [path, str(settings["threads"]), positions, settings["weights"], *drafters]
-    other = [
-        settings["peer_python"],
-        str(script),
-        path,
-        str(settings["threads"]),
-        positions,
-    ]
+    own += [*common, settings["weights"], *drafters]
+    other = [settings["peer_python"], str(peer.script), *common]
     with workers.Worker(own) as ours, workers.Worker(other) as theirs:
         results = compare(
-            {OURS: ours, peer: theirs},
-            {OURS: drafters, peer: _THEIR_DRAFTERS},
+            {OURS: ours, name: theirs},
+            {OURS: drafters, name: _THEIR_DRAFTERS},
             asked,
             stop_ids=stop_ids,
             max_new_tokens=settings["max_new_tokens"],

@@ -137,6 +137,7 @@ def bench(
         batch_size=batch_size,
         chat=chat,
         max_context=chosen.max_context,
+        dataset=dataset.name,
         keep=keep,
     )
     wanted = _specs(drafters, chosen.drafter)

@@ -9,7 +9,7 @@ import typer
 
 from specjax.cli import errors, interrupts, options, recipe
 
-_COMPILING = "preparing programs; the first run of a model and drafter compiles them"
+_PREPARING = "preparing programs; those not used before are compiled now"
 _ROUNDS_UNSEEN = 16  # between two looks at the output when nobody watches it
 
 
@@ -128,7 +128,7 @@ def generate(
         ]
     arguments["chat"] = chat
     if num_samples > 1:
-        with progress.waiting(_COMPILING):
+        with progress.waiting(_PREPARING):
             results = engine.generate([asked], num_samples=num_samples, **arguments)
         assert isinstance(results, list)
         _print_samples(results, as_json)
@@ -170,7 +170,7 @@ def _stream(engine, prompt: Any, arguments: dict[str, Any], as_json: bool):
     # A stop string is seen between rounds only: look after each.
     unseen = as_json and not arguments["stop"]
     rounds = _ROUNDS_UNSEEN if unseen else 1
-    with progress.waiting(_COMPILING):
+    with progress.waiting(_PREPARING):
         stream = engine.stream(prompt, rounds=rounds, **arguments)
         pieces = iter(stream)
         # The first round compiles as the prompt does: text comes when both are done.

@@ -39,7 +39,7 @@ def _lines(result: result_lib.Result) -> list[tuple[str, str]]:
         ("prefill", f"{result.prefill_seconds:.3f} s"),
         ("decoding", f"{result.decode_seconds:.3f} s for {later} tokens"),
         ("tokens per second", f"{result.tokens_per_second:.1f}"),
-        ("compiling", f"{result.compile_seconds:.1f} s, {result.programs} programs"),
+        ("preparing", f"{result.compile_seconds:.1f} s, {result.programs} programs"),
         ("seed", f"{result.seed}"),
     ]
     if result.choice:

@@ -84,11 +84,11 @@ class Engine:
         limit = lm.model.config.max_context
         if max_context is not None:
             checks.whole("", "max_context", max_context)
-        if max_context is not None and not 2 <= max_context <= limit:
-            raise ValueError(
-                f"max_context must be 2 to {limit}, the limit of {lm.name!r}, got "
-                f"{max_context}; leave it out to hold what a request needs"
-            )
+            if not 2 <= max_context <= limit:
+                raise ValueError(
+                    f"max_context must be 2 to {limit}, the limit of {lm.name!r}, got "
+                    f"{max_context}; leave it out to hold what a request needs"
+                )
         ladder = chosen.widths if widths is None else widths
         self.lm = lm
         self.label, self.note = chosen.label, chosen.note

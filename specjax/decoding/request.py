@@ -95,7 +95,7 @@ def sampling_options(
     own = () if ignore_eos else lm.stop_ids
     stops = tuple(dict.fromkeys((*asked.stop_token_ids, *own)))
     chosen = dataclasses.replace(asked, stop_token_ids=stops)
-    chosen.validate(lm.model.config.vocab_size)
+    chosen.validate(lm.model.config.vocab_size)  # its own may be too many with them
     return chosen
 
 

@@ -49,7 +49,7 @@ def describe(
     facts += [
         ("tokenizer ids", str(inspection.vocab_size)),
         ("tokenizer fingerprint", inspection.fingerprint or "can't be read"),
-        ("stop ids", ", ".join(map(str, inspection.stop_ids)) or "none"),
+        ("stop token ids", ", ".join(map(str, inspection.stop_ids)) or "none"),
         ("chat template", "yes" if inspection.has_chat_template else "no"),
     ]
     return facts

@@ -9,6 +9,7 @@ from typing import Any
 
 import jax
 
+import specjax
 from specjax import checkpoints
 from specjax.decoding import engine as engine_lib
 from specjax.evaluation import prompts
@@ -29,6 +30,7 @@ class Plan:
       batch_size: prompts that run together.
       chat: whether text goes through the chat template, None if there is one.
       max_context: positions to hold, None for what the prompts need.
+      dataset: name of the prompts, for the record.
       keep: whether each drafter's state goes on from prompt to prompt, in the order
         of the file; else every prompt starts with an empty one.
     """
@@ -39,6 +41,7 @@ class Plan:
     batch_size: int = 1
     chat: bool | None = None
     max_context: int | None = None
+    dataset: str = ""
     keep: bool = False
 
     def validate(self, lm: checkpoints.LanguageModel) -> None:
@@ -128,5 +131,6 @@ def settings(
         "device": jax.devices()[0].device_kind,
         "cpus": os.cpu_count(),
         "jax": jax.__version__,
+        "specjax": specjax.__version__,
     }
     return json.loads(json.dumps(made))  # as it will be read back

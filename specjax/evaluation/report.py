@@ -10,8 +10,6 @@ from typing import Any
 
 from specjax.evaluation import drafter_costs, table
 
-_HIDDEN = ("questions_sha256",)
-
 
 def write(
     rows: Sequence[dict[str, Any]],
@@ -89,10 +87,21 @@ def _markdown(settings, lines, costs, different, plots: Sequence[str]) -> str:
         parts.append("## Outputs that differ from those of `none`")
         parts.append("\n".join(listed))
     parts += [f"![{name.removesuffix('.png')}]({name})" for name in plots]
-    shown = {k: v for k, v in settings.items() if k not in _HIDDEN}
     parts.append("## Settings")
-    parts.append("\n".join(f"- {name}: `{value}`" for name, value in shown.items()))
+    parts.append("\n".join(_listed(settings)))
     return "\n\n".join(parts) + "\n"
+
+
+def _listed(settings, prefix: str = "") -> list[str]:
+    """Settings as lines, those within others by both names."""
+    lines = []
+    for name, value in settings.items():
+        if isinstance(value, dict):
+            lines += _listed(value, f"{prefix}{name}.")
+        else:
+            shown = ", ".join(map(str, value)) if isinstance(value, list) else value
+            lines.append(f"- {prefix}{name}: `{shown}`")
+    return lines
 
 
 def _number(row: dict[str, Any]) -> str:

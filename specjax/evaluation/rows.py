@@ -149,4 +149,5 @@ def _check_settings(path, before: Mapping[str, Any], now: Mapping[str, Any]) -> 
 
 
 def _flat(settings: Mapping[str, Any]) -> dict[str, Any]:
-    return {**settings, **settings.get("sampling", {}), "sampling": None}
+    flat = {**settings, **settings.get("sampling", {})}
+    return {name: value for name, value in flat.items() if name != "sampling"}

@@ -45,6 +45,7 @@ from specjax.models import rope
 Params = Any
 
 _HEADS = ("batch", "kv_heads")
+_NORMAL = nn.initializers.normal(0.02)
 # Names of the axes of each param; one of stacked layers has an axis more, in front.
 AXES: Mapping[str, axes.Names] = {
     "embed": ("vocab", "embed"),
@@ -86,38 +87,32 @@ class Layer(nn.Module):
         Returns:
           (f[B, N, E], (k, v) f[B, G, N, D] each).
         """
+        h = self._norm("attn_norm", x)
+        attended, rows = self._attention(h, cos, sin, shared, cache, window, layer)
+        if self.config.post_norms:
+            attended = self._norm("post_attn_norm", attended)
+        x = x + attended
+        out = self._mlp(self._norm("mlp_norm", x))
+        if self.config.post_norms:
+            out = self._norm("post_mlp_norm", out)
+        return x + out, rows
+
+    def _attention(self, h, cos, sin, shared, cache, window, layer):
+        """Attention over cache and tree, and the new rows."""
         c = self.config
-        rows, nodes, _ = x.shape
+        rows, nodes, _ = h.shape
         heads = c.num_heads * c.head_size
-        normal = nn.initializers.normal(0.02)
-
-        def weight(name, *shape, init: Any = normal):
-            if self.is_initializing():
-                return self.param(name, init, shape, x.dtype)
-            return self.get_variable("params", name)  # in whichever form
-
-        def two(key, shape, dtype):
-            return list(normal(key, (2, *shape), dtype))
-
-        def norm(name, value, size=c.embed_size):
-            scale = self.param(name, nn.initializers.ones, (size,), x.dtype)
-            return rms_norm(value, scale, eps=c.norm_eps)
-
-        def bias(name, *shape):
-            made = self.param(name, nn.initializers.zeros, shape, x.dtype)
-            return made[None, None]
-
-        h = norm("attn_norm", x)
         parts = (c.num_kv_heads, c.group + 2, c.head_size)
-        qkv = linear_lib.linear(h, weight("qkv", c.embed_size, math.prod(parts)))
+        weight = self._weight("qkv", h, (c.embed_size, math.prod(parts)))
+        qkv = linear_lib.linear(h, weight)
         # Without the barrier XLA on TPU turns the matrix around to split its outputs.
         qkv = jax.lax.optimization_barrier(qkv)
         qkv = qkv.reshape(rows, nodes, *parts)  # f[B, N, G, R + 2, D]
         if c.qkv_bias:
-            qkv = qkv + bias("qkv_bias", *parts)
+            qkv = qkv + self._bias("qkv_bias", h, parts)
         if c.qk_norm:
             q, k, v = jnp.split(qkv, [c.group, c.group + 1], axis=3)
-            q, k = norm("q_norm", q, c.head_size), norm("k_norm", k, c.head_size)
+            q, k = self._norm("q_norm", q), self._norm("k_norm", k)
             qkv = jnp.concatenate([q, k, v], axis=3)
         q, k, v = split_heads(qkv, cos, sin)
         mixed = axes.per_device(
@@ -125,27 +120,40 @@ class Layer(nn.Module):
             (_HEADS, _HEADS, _HEADS, cache_lib.NAMES, ("batch",), (), ()),
             ("batch", "nodes", "kv_heads"),
         )(q, k, v, cache, shared, window, layer)
-        attended = linear_lib.linear(
-            mixed.reshape(rows, nodes, heads), weight("out", heads, c.embed_size)
-        )
+        weight = self._weight("out", h, (heads, c.embed_size))
+        attended = linear_lib.linear(mixed.reshape(rows, nodes, heads), weight)
         if c.output_bias:
-            attended = attended + bias("out_bias", c.embed_size)
-        if c.post_norms:
-            attended = norm("post_attn_norm", attended)
-        x = x + attended
+            attended = attended + self._bias("out_bias", h, (c.embed_size,))
+        return attended, (k, v)
 
-        h = norm("mlp_norm", x)
-        both = weight("gate_up", c.embed_size, c.mlp_size, init=two)
+    def _mlp(self, h):
+        c = self.config
+        both = self._weight("gate_up", h, (c.embed_size, c.mlp_size), init=_two)
         gate_up = _gate_and_up(h, both)
         if c.mlp_bias:
-            gate_up = gate_up + bias("gate_up_bias", 2, c.mlp_size)
+            gate_up = gate_up + self._bias("gate_up_bias", h, (2, c.mlp_size))
         gated = glu(gate_up, activation=c.activation)
-        out = linear_lib.linear(gated, weight("down", c.mlp_size, c.embed_size))
-        if c.mlp_bias:
-            out = out + bias("down_bias", c.embed_size)
-        if c.post_norms:
-            out = norm("post_mlp_norm", out)
-        return x + out, (k, v)
+        weight = self._weight("down", h, (c.mlp_size, c.embed_size))
+        out = linear_lib.linear(gated, weight)
+        return out + self._bias("down_bias", h, (c.embed_size,)) if c.mlp_bias else out
+
+    def _weight(self, name, like, shape, init: Any = _NORMAL):
+        """A matrix in whichever form it is kept."""
+        if self.is_initializing():
+            return self.param(name, init, shape, like.dtype)
+        return self.get_variable("params", name)
+
+    def _bias(self, name, like, shape):
+        made = self.param(name, nn.initializers.zeros, shape, like.dtype)
+        return made[None, None]
+
+    def _norm(self, name, value):
+        scale = self.param(name, nn.initializers.ones, value.shape[-1:], value.dtype)
+        return rms_norm(value, scale, eps=self.config.norm_eps)
+
+
+def _two(key, shape, dtype):
+    return list(_NORMAL(key, (2, *shape), dtype))
 
 
 def _attend(config, q, k, v, cache, shared, window, layer):
