@@ -10,6 +10,7 @@ child of the anchor, (0, 1) the second best child of that one::
     rank     0    1    0      1      0      0
 """
 
+import collections
 import dataclasses
 from collections.abc import Iterable, Sequence
 
@@ -84,6 +85,35 @@ def from_choices(choices: Iterable[Sequence[int]]) -> Template:
         rank=np.asarray([choice[-1] for choice in ordered], np.int32),
         choices=tuple(ordered),
     )
+
+
+def from_ranks(ranks: np.ndarray, nodes: int) -> Template:
+    """The tree of some size that catches most of what was seen.
+
+    A path is worth the samples that begin with it. No path is worth more than its
+    parent, so the most worthy ones are a tree, and no other of that size catches more
+    tokens of these samples.
+
+    Args:
+      ranks: i[M, D], of the true token at each depth along M true continuations; a
+        negative one ends its row.
+      nodes: of the tree, at least 1; fewer where fewer paths were seen.
+
+    Raises:
+      ValueError: no path was seen, or ``nodes`` is below 1.
+
+    Source: Medusa (Cai et al. 2024), section 2.3.3, which takes the accuracies of heads
+    for independent and multiplies them.
+    """
+    if nodes < 1:
+        raise ValueError(f"nodes must be at least 1, got {nodes}")
+    ranks = np.asarray(ranks)
+    seen = collections.Counter()
+    for depth in range(1, ranks.shape[1] + 1):
+        paths = ranks[np.all(ranks[:, :depth] >= 0, axis=1), :depth]
+        seen.update(map(tuple, paths.tolist()))
+    best = sorted(seen, key=lambda path: (-seen[path], len(path), path))
+    return from_choices(best[:nodes])
 
 
 def append_template(

@@ -73,3 +73,20 @@ def test_append():
 def test_bad_choices(choices, message):
     with pytest.raises(ValueError, match=message):
         template_lib.from_choices(choices)
+
+
+def test_the_tree_that_catches_most_of_what_was_seen():
+    ranks = np.array([[0, 1, -1], [0, 1, 0], [2, 0, 0], [2, -1, 0], [0, 0, 3]])
+    # (0,) 3 times, (0, 1) and (2,) twice, the rest once; the shorter first.
+    made = template_lib.from_ranks(ranks, 4)
+    assert set(made.choices) == {(0,), (2,), (0, 1), (0, 0)}
+    assert len(template_lib.from_ranks(ranks, 99).choices) == 8
+
+
+@pytest.mark.parametrize(
+    ("ranks", "nodes", "message"),
+    [([[0]], 0, "nodes must be at least 1"), ([[-1, 0]], 3, "at least one path")],
+)
+def test_bad_ranks(ranks, nodes, message):
+    with pytest.raises(ValueError, match=message):
+        template_lib.from_ranks(np.array(ranks), nodes)

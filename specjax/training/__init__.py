@@ -1,0 +1,1 @@
+"""Drafters that learn from a target's own answers."""
