@@ -7,11 +7,12 @@ import os
 import pathlib
 import sys
 
+import jax
 import pytest
 import rich.console
 
 from benchmarks import demo, measure
-from benchmarks.decoding import forward, overhead, peers, startup, workers
+from benchmarks.decoding import floor, forward, overhead, peers, startup, workers
 from specjax.evaluation import prompts
 from tests import saved_model, tiny_model
 
@@ -59,6 +60,18 @@ def test_forward(lm, capsys):
     line = json.loads(capsys.readouterr().out)
     assert line["results"] == found
     assert line["environment"]["device"] == "cpu"
+
+
+def test_floor(lm):
+    speed = floor.bandwidth(2, size=1 << 16, repeats=2)
+    assert speed > 0
+    found = floor.run({"dense": lm}, speed, widths=(1, 3), steps=2, repeats=2)
+    assert [x["width"] for x in found] == [1, 3]
+    bytes_held = sum(leaf.nbytes for leaf in jax.tree.leaves(lm.params))
+    assert found[0]["floor_ms"] == pytest.approx(1e3 * bytes_held / speed, rel=1e-3)
+    assert found[0]["over_floor"] == pytest.approx(
+        found[0]["median_ms"] / found[0]["floor_ms"], rel=1e-2
+    )
 
 
 def test_overhead_holds_rounds_at_their_width(lm):
