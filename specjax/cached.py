@@ -19,17 +19,19 @@ def cached(factory: _Factory) -> _Factory:
     Returns:
       The factory, which then raises TypeError for what can't be compared by its hash,
       as a list can't, and for a value of another kind than the parameter's default: a
-      flag, an integer, a number, a word, or a tuple of integers.
+      flag, an integer, a number, a text, or a tuple of integers.
     """
     signature = inspect.signature(factory)
     defaults = {p.name: p.default for p in signature.parameters.values()}
-    # 1, 1.0 and True are equal, but not all of them may be refused.
-    kept = functools.lru_cache(maxsize=None, typed=True)(factory)
+    kept = functools.cache(factory)
     where = factory.__name__
 
     @functools.wraps(factory)
     def make(*parts, **options):
-        given = signature.bind(*parts, **options).arguments
+        try:
+            given = signature.bind(*parts, **options).arguments
+        except TypeError as error:
+            raise TypeError(f"{where}: {error}") from None
         for name, value in given.items():
             try:
                 hash(value)

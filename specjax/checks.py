@@ -65,16 +65,25 @@ def number(where: str, name: str, value: Any) -> None:
 
     Raises:
       TypeError: it is none.
+      ValueError: it is larger than a float can be.
     """
     if not isinstance(value, numbers.Real) or isinstance(value, bool):
         raise TypeError(f"{_said(where, name)} must be a number, got {value!r}")
+    try:
+        float(value)
+    except OverflowError:
+        raise ValueError(
+            f"{_said(where, name)} must be a number that a float holds, got one of "
+            f"{len(str(value))} digits"
+        ) from None
 
 
 def like(where: str, name: str, value: Any, default: Any) -> None:
-    """Refuses a value of another kind than a default. Arguments as for ``integer``.
+    """Refuses a value of another kind than a default.
 
     Args:
-      default: one that is no flag, integer, number, word or tuple says nothing.
+      where, name, value: as for ``integer``.
+      default: one that is no flag, integer, number, text or tuple says nothing.
 
     Raises:
       TypeError: it is of another kind, or holds what is no integer in a tuple.
@@ -86,10 +95,12 @@ def like(where: str, name: str, value: Any, default: Any) -> None:
     elif isinstance(default, float):
         number(where, name, value)
     elif isinstance(default, str) and not isinstance(value, str):
-        raise TypeError(f"{_said(where, name)} must be a word, got {value!r}")
+        raise TypeError(f"{_said(where, name)} must be text, got {value!r}")
     elif isinstance(default, tuple):
         if not isinstance(value, tuple):
-            raise TypeError(f"{_said(where, name)} must be integers, got {value!r}")
+            raise TypeError(
+                f"{_said(where, name)} must be a tuple of integers, got {value!r}"
+            )
         for one in value:
             whole(where, name, one)
 

@@ -14,7 +14,11 @@ _COMPUTATION = re.compile(r"(ENTRY )?%?(\S+) \(.*\) -> .*\{")
 _INSTRUCTION = re.compile(r"  (?:ROOT )?%(\S+) = (.*?) ([a-z][a-z\-]*)\((.*)")
 _ARRAY = re.compile(r"\b(pred|[a-z]+(\d+)\w*)\[([\d,]*)\](\{[^}]*\})?")
 _REFERENCE = re.compile(r"%([\w.\-]+)")
-_CALLS = re.compile(r"(?:calls|body)=%([\w.\-]+)")
+_CALLS = re.compile(r"(?:calls|body|to_apply)=%([\w.\-]+)")
+_BRANCHES = re.compile(
+    r"(?:branch_computations=\{([^}]*)\}"
+    r"|true_computation=(%[\w.\-]+), false_computation=(%[\w.\-]+))"
+)
 _ESTIMATE = re.compile(r'"?bytes_accessed"?\s*:\s*"?(\d+)')
 _ALIAS = "output_to_operand_aliasing={{}: (0, {})}"  # the operand by another name
 _ON_CHIP = re.compile(r"S\([1-9]\)")
@@ -42,7 +46,8 @@ class Instruction(NamedTuple):
       kind: such as "fusion".
       made: arrays of its result.
       operands: names.
-      calls: computation of a fusion, or body of a loop.
+      calls: computation of a fusion or a call, or body of a loop.
+      branches: computations of a conditional.
       number: of a parameter.
       estimate: bytes that a kernel says it moves, None if it does not.
     """
@@ -52,6 +57,7 @@ class Instruction(NamedTuple):
     made: tuple[Array, ...]
     operands: tuple[str, ...]
     calls: str
+    branches: tuple[str, ...]
     number: int
     estimate: int | None
 
@@ -89,12 +95,14 @@ def _instruction(name: str, made: str, kind: str, rest: str) -> Instruction:
     inside = rest.split(")", 1)[0]
     kind = "bitcast" if kind == "fusion" and _ALIAS in rest else kind
     calls, estimate = _CALLS.search(rest), _ESTIMATE.search(rest)
+    branches = _BRANCHES.search(rest)
     return Instruction(
         name=name,
         kind=kind,
         made=tuple(_arrays(made)),
         operands=tuple(_REFERENCE.findall(inside)),
         calls=calls[1] if calls else "",
+        branches=tuple(_REFERENCE.findall(branches[0])) if branches else (),
         number=int(inside) if kind == "parameter" else -1,
         estimate=int(estimate[1]) if estimate and kind == "custom-call" else None,
     )
@@ -114,20 +122,22 @@ def made_again(program: Program, sizes: Collection[int]) -> list[str]:
     or to cut a layer out. Fetching them on to the chip is no fault.
 
     Args:
-      program: with loops, whose bodies count.
+      program: with loops, branches and calls, whose insides count.
       sizes: numbers of elements.
 
     Returns:
       "name: kind", one for each.
     """
-    bodies = [
-        program.all_[one.calls]
+    inside = {
+        name: program.all_[name]
         for where in program.all_.values()
         for one in where.values()
-        if one.kind == "while"
-    ]
+        if one.kind in LOOPS
+        for name in (one.calls, *one.branches)
+        if name
+    }
     found = []
-    for where in (program.main, *bodies):
+    for where in (program.main, *inside.values()):
         for one in where.values():
             fetched = one.kind in FETCHES and any(a.on_chip for a in one.made)
             if one.kind in (*CARRIED, *LOOPS) or one.kind.endswith("-done") or fetched:

@@ -25,6 +25,7 @@ import jax.numpy as jnp
 import rich.console
 import rich.table
 
+from benchmarks import measure
 from benchmarks.tpu import chips, hlo, models, program, rounds, traffic
 from specjax.core import axes
 from specjax.core import tree as tree_lib
@@ -217,7 +218,12 @@ def main() -> None:
     )
     parser.add_argument("--chips", default="v5e,v5p", help="kinds of chips")
     parser.add_argument("--models", default=",".join(MODELS), help="of these")
-    parser.add_argument("--numbers", default="", help="of chips [the smallest slice]")
+    parser.add_argument(
+        "--numbers",
+        type=measure.numbers,
+        default=(),
+        help="of chips [the smallest slice]",
+    )
     parser.add_argument("--rows", type=int, default=1, help="of the batch")
     parser.add_argument("--capacity", type=int, default=4096, help="of the cache")
     parser.add_argument("--json", action="store_true", help="print one object instead")
@@ -231,12 +237,14 @@ def main() -> None:
             parser.error(
                 f"--{option} must be of {','.join(known)}, got {','.join(given)}"
             )
-    numbers = [int(number) for number in options.numbers.split(",") if number]
+    most = min(max(chips.CHIPS[name].slices) for name in wanted)
+    if not all(1 <= number <= most for number in options.numbers):
+        parser.error(f"--numbers must be 1 to {most} for these chips")
     chips.prepare()
     found: list[Step] = []
     for chip in wanted:
         sizes = options.rows, options.capacity
-        found += steps(chip, *sizes, names=names, numbers=numbers)
+        found += steps(chip, *sizes, names=names, numbers=options.numbers)
     if options.json:
         settings: dict[str, Any] = {"rows": options.rows, "capacity": options.capacity}
         rows = [dataclasses.asdict(one) for one in found]

@@ -92,4 +92,5 @@ def _put(one, program, whole: int) -> int:
     updates = [part for part in inner.values() if part.kind in _UPDATES]
     if not updates:
         return whole
-    return sum(inner[part.operands[1]].made[0].size for part in updates)
+    put = sum(inner[part.operands[1]].made[0].size for part in updates)
+    return put + whole - sum(part.made[0].size for part in updates)

@@ -1,6 +1,6 @@
 """Products of few rows with weights that stay as they were stored."""
 
-from pallas_kernels.linear.api import linear, pack, take_rows
+from pallas_kernels.linear.api import linear, pack, pick, take_rows
 from pallas_kernels.linear.cpu import available
 from pallas_kernels.linear.formats import FORMATS, Packed, decode, finite
 from pallas_kernels.linear.tiled import (
@@ -23,6 +23,7 @@ __all__ = [
     "finite",
     "linear",
     "pack",
+    "pick",
     "quantise",
     "take_rows",
     "tile",

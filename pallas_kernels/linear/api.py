@@ -122,6 +122,12 @@ def pack(rows: np.ndarray, kind: str) -> formats.Packed:
     return formats.interleave(rows, kind, cpu.lanes() if cpu.available() else 1)
 
 
+def pick(weight: formats.Packed, index: np.ndarray) -> formats.Packed:
+    """Packed weights of some outputs i32[n] alone, as ``pack`` would lay them out."""
+    chosen = formats.take_rows(weight, jnp.asarray(index, jnp.int32))
+    return pack(np.asarray(chosen.rows), chosen.kind)
+
+
 def take_rows(weight: Weight, index: jax.Array) -> jax.Array:
     """Rows f[..., K] of outputs i32[...]: an embedding that is also a head.
 

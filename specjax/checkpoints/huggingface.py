@@ -3,7 +3,7 @@
 import contextlib
 import dataclasses
 import pathlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -63,8 +63,14 @@ class HfDirectory:
         return self.read(name).astype(np.float32), "f32"
 
 
-def open_directory(path: str | pathlib.Path) -> HfDirectory:
+def open_directory(
+    path: str | pathlib.Path, *, singles: Sequence[str] = (_SINGLE,)
+) -> HfDirectory:
     """Reads the headers of a directory; tensors stay on disk.
+
+    Args:
+      path: the directory.
+      singles: names that a file of all tensors may have, the first that is there.
 
     Raises:
       ValueError: a file is missing, truncated or not well-formed.
@@ -75,7 +81,7 @@ def open_directory(path: str | pathlib.Path) -> HfDirectory:
         raise ValueError(
             f"{path}: expected config.json and safetensors here, found no config.json"
         )
-    names = _shards(path)
+    names = _shards(path, singles)
     shapes, kinds, files = {}, {}, {}
     for file_path, promised in names.items():
         with _opened(file_path) as file:
@@ -126,16 +132,19 @@ def read_json(path: pathlib.Path) -> dict[str, Any] | None:
     return parsed
 
 
-def _shards(path: pathlib.Path) -> Mapping[pathlib.Path, set[str] | None]:
+def _shards(
+    path: pathlib.Path, singles: Sequence[str]
+) -> Mapping[pathlib.Path, set[str] | None]:
     """Files of weights, each with the tensors that the index promises."""
     index = read_json(path / _INDEX)
     if index is None:
-        if not (path / _SINGLE).is_file():
-            raise ValueError(
-                f"{path}: expected {_SINGLE} or {_INDEX}, found neither; pickled "
-                "weights (.bin, .pt) are not read: convert them to safetensors"
-            )
-        return {path / _SINGLE: None}
+        for name in singles:
+            if (path / name).is_file():
+                return {path / name: None}
+        raise ValueError(
+            f"{path}: expected {' or '.join((*singles, _INDEX))}, found neither; "
+            "pickled weights (.bin, .pt) are not read: convert them to safetensors"
+        )
     promised = index.get("weight_map")
     if not isinstance(promised, dict) or not promised:
         raise ValueError(f"{path / _INDEX}: expected a weight_map of tensors to files")

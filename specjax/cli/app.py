@@ -20,6 +20,7 @@ from specjax.cli.drafters import drafters
 from specjax.cli.fetch import fetch
 from specjax.cli.generate import generate
 from specjax.cli.report import report
+from specjax.cli.train import train
 
 _NAMED = ("specjax", "jax")  # by --version
 COMMANDS = (generate, bench, report, check, drafters, fetch)
@@ -59,6 +60,7 @@ def _options(
 for _command in COMMANDS:
     app.command()(errors.guard(_command))
 app.add_typer(datastore, name="datastore")
+app.add_typer(train, name="train")
 
 
 def main() -> None:

@@ -11,7 +11,8 @@ from specjax.cli import errors, options
 def check(
     model: Annotated[str, typer.Argument(help="Target: name, file or directory.")],
     draft: Annotated[
-        str | None, typer.Argument(help="Draft model to pair it with.")
+        str | None,
+        typer.Argument(help="Draft model, or trained heads, to pair it with."),
     ] = None,
     capacity: Annotated[
         int | None,
@@ -32,16 +33,23 @@ def check(
     from specjax.evaluation import facts
 
     console = rich.console.Console(width=None if sys.stdout.isatty() else 120)
-    names = [model] if draft is None else [model, draft]
+    heads = draft if draft is not None and facts.is_draft(draft) else None
+    names = [model] if draft is None or heads else [model, draft]
     inspected = [checkpoints.inspect(name) for name in names]
     reasons = facts.refusals(names, inspected)
-    for name, inspection in zip(names, inspected, strict=True):
+    tables = [
+        facts.describe(
+            inspection, dtype=dtype, weights=weights, rows=rows, capacity=capacity
+        )
+        for inspection in inspected
+    ]
+    if heads is not None:
+        told, refused = facts.of_draft(heads, model, inspected[0], dtype)
+        names, tables, reasons = [*names, heads], [*tables, told], reasons + refused
+    for name, told in zip(names, tables, strict=True):
         table = rich.table.Table(show_header=False, title=name, title_style="bold")
         table.add_column(style="cyan")
         table.add_column(overflow="fold")
-        told = facts.describe(
-            inspection, dtype=dtype, weights=weights, rows=rows, capacity=capacity
-        )
         for key, value in told:
             table.add_row(key, value)
         console.print(table)

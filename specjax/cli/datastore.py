@@ -1,10 +1,8 @@
 """``specjax datastore``: what drafters look up, made beforehand."""
 
-import contextlib
 import json
 import pathlib
 import sys
-from collections.abc import Callable, Iterator
 from typing import Annotated, Any
 
 import typer
@@ -81,7 +79,7 @@ def build(
         )
 
     from specjax import datastores
-    from specjax.cli import session
+    from specjax.cli import progress, session
     from specjax.datastores import answers as answers_lib
     from specjax.evaluation import prompts as prompts_lib
 
@@ -104,13 +102,13 @@ def build(
     )
     lm = session.load(chosen, cache=not no_cache)
     if prompts is None:
-        with _shown("documents", len(found), lines=10) as notify:
+        with progress.counted("documents", len(found), lines=10) as notify:
             store = datastores.build_from_texts(lm, found, sizes=sizes, notify=notify)
     else:
         out.mkdir(exist_ok=True)
         if overwrite:
             answers.unlink(missing_ok=True)
-        with _shown("prompts", len(found), lines=len(found)) as notify:
+        with progress.counted("prompts", len(found), lines=len(found)) as notify:
             store = datastores.build_from_prompts(
                 lm,
                 found,
@@ -177,26 +175,6 @@ def _check_folder(out: pathlib.Path, *, overwrite: bool, go_on: bool) -> None:
             f"--out: {out} holds {what} already; name another folder or pass "
             "--overwrite"
         )
-
-
-@contextlib.contextmanager
-def _shown(what: str, total: int, *, lines: int) -> Iterator[Callable[[int], None]]:
-    """A function to call with what is done: a bar on a terminal, else some lines."""
-    from specjax.cli import progress
-
-    if not sys.stderr.isatty():
-        seen = [0]
-
-        def line(done: int) -> None:
-            if done == total or (done - seen[0]) * lines >= total:
-                seen[0] = done
-                print(f"{what} {done}/{total}", file=sys.stderr, flush=True)
-
-        yield line
-        return
-    with progress.bars() as bar:
-        task = bar.add_task(what, total=total)
-        yield lambda done: bar.update(task, completed=done)
 
 
 def _print(folder: pathlib.Path, facts: dict[str, Any]) -> None:

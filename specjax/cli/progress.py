@@ -6,7 +6,7 @@ All of it goes to standard error, which leaves standard output to what was asked
 import contextlib
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import rich.console
 import rich.progress
@@ -50,6 +50,38 @@ def bars() -> rich.progress.Progress:
         rich.progress.TimeRemainingColumn(),
     )
     return rich.progress.Progress(*columns, console=rich.console.Console(stderr=True))
+
+
+@contextlib.contextmanager
+def counted(what: str, total: int, *, lines: int) -> Iterator[Callable[..., None]]:
+    """A function to call with what is done: a bar on a terminal, else some lines.
+
+    Args:
+      what: is counted.
+      total: how many there are to be.
+      lines: about how many to write to a log.
+
+    Yields:
+      A function of the number done and, if wanted, of words to add.
+    """
+    if not sys.stderr.isatty():
+        seen = [0]
+
+        def line(done: int, more: str = "") -> None:
+            if done == total or (done - seen[0]) * lines >= total:
+                seen[0] = done
+                text = f"{what} {done}/{total} {more}".rstrip()
+                print(text, file=sys.stderr, flush=True)
+
+        yield line
+        return
+    with bars() as bar:
+        task = bar.add_task(what, total=total)
+
+        def move(done: int, more: str = "") -> None:
+            bar.update(task, completed=done, description=f"{what} {more}".rstrip())
+
+        yield move
 
 
 @contextlib.contextmanager

@@ -1,7 +1,6 @@
 """How tokens are chosen: one struct of arrays, so that no value recompiles."""
 
 import dataclasses
-import math
 from collections.abc import Collection, Mapping, Sequence
 
 import jax
@@ -166,7 +165,7 @@ class SamplingOptions:
                 checks.token_id(name, token, vocab_size)
         for token, bias in self.logit_bias.items():
             checks.number("", f"logit_bias of id {token}", bias)
-            if math.isnan(bias) or bias > _LARGEST_BIAS:
+            if not bias <= _LARGEST_BIAS:  # NaN is not
                 raise ValueError(
                     f"logit_bias of id {token} is {bias}, expected a number or -inf"
                 )

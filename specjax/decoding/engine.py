@@ -215,7 +215,7 @@ class Engine:
         checks.integer("warmup", "max_new_tokens", most, 1)
         job = request.Job(
             ids=[[0] * prompt_tokens] * rows,
-            options=sampling_lib.SamplingOptions(max_new_tokens=most),
+            options=[sampling_lib.SamplingOptions(max_new_tokens=most)] * rows,
             samples=[0] * rows,
             stop=(),
         )
@@ -270,7 +270,7 @@ class Engine:
     def prepare(
         self,
         prompts: Sequence[request.Prompt],
-        options: Mapping[str, Any],
+        options: Mapping[str, Any] | Sequence[Mapping[str, Any]],
         **asked: Any,
     ) -> request.Job:
         """Checks a request; see ``request.job`` for the arguments."""
@@ -297,7 +297,7 @@ class Engine:
         if memory is not None and not isinstance(memory, memory_lib.Memory):
             raise TypeError(f"memory must be a Memory, got {type(memory).__name__}")
         longest = max(len(ids) for ids in job.ids)
-        capacity = self.capacity(longest, job.options.max_new_tokens)
+        capacity = self.capacity(longest, job.max_new_tokens)
         return run_lib.Run(
             self.programs,
             job,
@@ -401,7 +401,7 @@ class Conversation:
         engine = self._engine
         messages = [*self.messages, {"role": "user", "content": content}]
         job = engine.prepare([messages], options, stop=stop, ignore_eos=ignore_eos)
-        needed = engine.capacity(len(job.ids[0]), job.options.max_new_tokens)
+        needed = engine.capacity(len(job.ids[0]), job.max_new_tokens)
         state, self._state = self._state, None
         if state is not None and state.history.tokens.shape[1] < needed:
             state = None  # Outgrown: the next bucket starts afresh.

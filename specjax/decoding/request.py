@@ -17,21 +17,26 @@ class Job(NamedTuple):
 
     Attributes:
       ids: token ids of each row's prompt.
-      options: of all rows.
+      options: of each row.
       samples: index of each row within the samples of its prompt.
       stop: strings that end a text.
     """
 
     ids: list[list[int]]
-    options: sampling_lib.SamplingOptions
+    options: list[sampling_lib.SamplingOptions]
     samples: list[int]
     stop: tuple[str, ...]
+
+    @property
+    def max_new_tokens(self) -> int:
+        """Most new tokens of any row."""
+        return max(options.max_new_tokens for options in self.options)
 
 
 def job(
     lm: checkpoints.LanguageModel,
     prompts: Sequence[Prompt],
-    options: Mapping[str, Any],
+    options: Mapping[str, Any] | Sequence[Mapping[str, Any]],
     *,
     stop: str | Sequence[str] = (),
     num_samples: int = 1,
@@ -43,7 +48,7 @@ def job(
     Args:
       lm: the target.
       prompts: one or more.
-      options: fields of ``SamplingOptions``.
+      options: fields of ``SamplingOptions``, of all prompts or of each its own.
       stop, num_samples, ignore_eos, chat: see ``Engine.generate``.
 
     Raises:
@@ -55,11 +60,19 @@ def job(
         checks.flag("", "chat", chat)
     if not prompts:
         raise ValueError("prompt is an empty list; give at least one prompt")
-    chosen = sampling_options(lm, options, ignore_eos=ignore_eos)
+    if isinstance(options, Mapping):
+        chosen = [sampling_options(lm, options, ignore_eos=ignore_eos)] * len(prompts)
+    elif len(options) == len(prompts):
+        chosen = [sampling_options(lm, o, ignore_eos=ignore_eos) for o in options]
+    else:
+        raise ValueError(
+            f"options must be one for each of {len(prompts)} prompts, got "
+            f"{len(options)}"
+        )
     ids = [encode(lm, prompt, chat) for prompt in prompts]
     return Job(
         ids=[row for row in ids for _ in range(num_samples)],
-        options=chosen,
+        options=[row for row in chosen for _ in range(num_samples)],
         samples=list(range(num_samples)) * len(ids),
         stop=_stop_strings(stop),
     )

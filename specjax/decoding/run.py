@@ -82,7 +82,7 @@ class Run:
             lengths[row] = len(ids)
         spare = rows - len(job.ids)
         self.sampling = sampling_lib.pack(
-            [job.options] * rows, job.samples + [0] * spare
+            job.options + job.options[:1] * spare, job.samples + [0] * spare
         )
         arguments = (jnp.asarray(tokens), jnp.asarray(lengths), self.sampling)
         began = time.perf_counter()
@@ -130,7 +130,7 @@ class Run:
             for token in tokens[first:]:
                 if stream.stopped:
                     break
-                text += self._push(stream, token)
+                text += self._push(row, token)
             if self.rows.finish[row] != round_lib.RUNNING and not stream.stopped:
                 text += stream.finish()
             if stream.stopped and went_on:
@@ -147,9 +147,10 @@ class Run:
             self._memory.state = self.state.drafter
         return pieces
 
-    def _push(self, stream: text_lib.GrowingText, token: int) -> str:
+    def _push(self, row: int, token: int) -> str:
         """A stop id counts as a token but is no text."""
-        if token in self._job.options.stop_token_ids:
+        stream = self.texts[row]
+        if token in self._job.options[row].stop_token_ids:
             return stream.skip()
         return stream.push(token)
 
@@ -177,7 +178,7 @@ class Run:
                     recipe_widths=recipe.decode_plan.widths,
                     sources=recipe.parts.drafter.sources,
                     names=self._names,
-                    seed=self._job.options.seed,
+                    seed=self._job.options[row].seed,
                     sample=self._job.samples[row],
                 )
             )

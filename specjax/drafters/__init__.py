@@ -24,6 +24,7 @@ from specjax.drafters.lookup.prompt_lookup import prompt_lookup
 from specjax.drafters.lookup.suffix import suffix, suffix_with_store
 from specjax.drafters.lookup.token_recycling import token_recycling
 from specjax.drafters.neural.draft_model import draft_model
+from specjax.drafters.neural.medusa import medusa
 from specjax.drafters.none import none
 from specjax.drafters.registry import (
     describe,
@@ -52,6 +53,7 @@ __all__ = [
     "make",
     "max_gram",
     "max_gram_with_store",
+    "medusa",
     "merge",
     "model_ngrams",
     "names",

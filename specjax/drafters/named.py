@@ -21,6 +21,7 @@ from specjax.drafters.lookup.phrase_pool import phrase_pool
 from specjax.drafters.lookup.prompt_lookup import prompt_lookup
 from specjax.drafters.lookup.suffix import suffix, suffix_with_store
 from specjax.drafters.lookup.token_recycling import token_recycling
+from specjax.drafters.neural import medusa_recipe
 from specjax.drafters.neural import small as small_lib
 from specjax.drafters.neural.draft_model import draft_model
 from specjax.drafters.none import none
@@ -101,6 +102,9 @@ registry.register_builder(
     _build_draft_model,
     options=(small_lib.LAYERS, small_lib.MODEL),
     like=draft_model,
+)
+registry.register_builder(
+    "medusa", medusa_recipe.build_medusa, options=medusa_recipe.OPTIONS
 )
 registry.register_builder(
     "auto", auto.build_auto, options=(auto.COSTS,), like=auto.auto

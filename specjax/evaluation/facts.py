@@ -8,6 +8,7 @@ import jax
 
 from specjax import checkpoints
 from specjax.decoding import build, programs
+from specjax.drafters.neural import published, published_host
 from specjax.drafters.none import none
 from specjax.evaluation import held
 from specjax.models import config as config_lib
@@ -82,6 +83,35 @@ def refusals(
                     "of the same size"
                 )
     return reasons
+
+
+def is_draft(name: str) -> bool:
+    """Whether a name is that of trained heads or layers for another model.
+
+    Raises:
+      ValueError: there is nothing of that name.
+    """
+    return published.is_draft(checkpoints.fetch(name))
+
+
+def of_draft(
+    name: str, target: str, inspection: checkpoints.Inspection, dtype: str | None
+) -> tuple[list[tuple[str, str]], list[str]]:
+    """Facts of a draft checkpoint, and every reason why it would be refused.
+
+    Args:
+      name: of the draft; ``is_draft`` of it.
+      target: name of its target.
+      inspection: of the target.
+      dtype: that the weights will be held in, None for what it would be here.
+
+    Raises:
+      ValueError: it can't be opened.
+    """
+    chosen, _ = checkpoints.settle(dtype)
+    host = published_host.of_inspection(target, inspection)
+    report = published.report(checkpoints.fetch(name), host, chosen)
+    return report.facts, [f"{name}: {problem}" for problem in report.problems]
 
 
 def num_params(config: config_lib.ModelConfig) -> int:

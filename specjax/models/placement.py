@@ -144,10 +144,18 @@ def home(
       None for the default device, where XLA's own layout is the right one.
     """
     split = None if mesh is None else NamedSharding(mesh, axes.spec(mesh, names))
-    first = jax.devices()[0] if mesh is None else mesh.devices.flat[0]
+    first = _default_device() if mesh is None else mesh.devices.flat[0]
     if _platform(first) != "tpu":
         return split
     return row_by_row(split or SingleDeviceSharding(first), ndim)
+
+
+def _default_device() -> Any:
+    """The device that arrays go to where nothing else is said."""
+    chosen = jax.config.jax_default_device  # type: ignore[attr-defined]
+    if chosen is None or isinstance(chosen, str):  # a platform's name
+        return jax.local_devices(backend=chosen)[0]
+    return chosen
 
 
 def row_by_row(where: jax.sharding.Sharding, ndim: int) -> layout.Format:

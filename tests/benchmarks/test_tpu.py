@@ -178,6 +178,69 @@ def test_weights_that_are_moved_about_are_named():
     ]
 
 
+@pytest.mark.parametrize(
+    "attributes",
+    [
+        "branch_computations={%other, %inside}",
+        "true_computation=%other, false_computation=%inside",
+    ],
+)
+def test_weights_moved_about_in_a_branch_are_named(attributes):
+    text = f"""
+%inside (a: bf16[8,16]) -> bf16[16,8] {{
+  %a = bf16[8,16]{{1,0}} parameter(0)
+  ROOT %turned = bf16[16,8]{{1,0}} transpose(%a), dimensions={{1,0}}
+}}
+
+%other (b: bf16[8,16]) -> bf16[16,8] {{
+  %b = bf16[8,16]{{1,0}} parameter(0)
+  ROOT %same = bf16[16,8]{{1,0}} bitcast(%b)
+}}
+
+ENTRY %main (p: bf16[8,16], i: s32[]) -> bf16[16,8] {{
+  %p = bf16[8,16]{{1,0}} parameter(0)
+  %i = s32[] parameter(1)
+  %chosen = bf16[16,8]{{1,0}} conditional(%i, %p, %p), {attributes}
+  ROOT %done = bf16[16,8]{{1,0}} bitcast(%chosen)
+}}
+"""
+    assert program.made_again(program.read(text), {128}) == ["turned: transpose"]
+
+
+def test_weights_moved_about_on_the_chip_are_no_fault():
+    text = LOOP.replace(
+        "%turned = bf16[16,8]{1,0} transpose",
+        "%turned = bf16[16,8]{1,0:S(1)} transpose",
+    )
+    assert program.made_again(program.read(text), {8 * 16}) == []
+
+
+def test_what_a_fusion_writes_besides_an_update_counts():
+    text = """
+%both (a: f32[4,16], b: f32[1,16], i: s32[]) -> (f32[4,16], f32[8,16]) {
+  %a = f32[4,16]{1,0} parameter(0)
+  %b = f32[1,16]{1,0} parameter(1)
+  %i = s32[] parameter(2)
+  %update = f32[4,16]{1,0} dynamic-update-slice(%a, %b, %i)
+  %wide = f32[8,16]{1,0} broadcast(%b), dimensions={0,1}
+  ROOT %out = (f32[4,16]{1,0}, f32[8,16]{1,0}) tuple(%update, %wide)
+}
+
+ENTRY %main (p: f32[4,16], q: f32[1,16], n: s32[]) -> f32[4,16] {
+  %p = f32[4,16]{1,0} parameter(0)
+  %q = f32[1,16]{1,0} parameter(1)
+  %n = s32[] parameter(2)
+  %made = (f32[4,16]{1,0}, f32[8,16]{1,0}) fusion(%p, %q, %n), kind=kLoop, calls=%both
+  ROOT %first = f32[4,16]{1,0} get-tuple-element(%made), index=0
+}
+"""
+    # Reads q for the update, q for the wide one as far as it is large, and n; writes a
+    # row and the wide one.
+    row, wide = 16 * 4, 8 * 16 * 4
+    moved = traffic.moved(program.read(text), turns=1)
+    assert row + wide <= moved <= 3 * row + wide + 4
+
+
 @pytest.mark.parametrize("tied", [False, True])
 @pytest.mark.parametrize("form", ["bfloat16", "int8"])
 def test_weights_are_shaped_as_loading_makes_them(tmp_path, form, tied):

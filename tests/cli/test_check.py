@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tests import saved_model
+from tests import saved_model, tiny_medusa
 
 
 @pytest.fixture(scope="module")
@@ -56,3 +56,20 @@ def test_what_would_not_load_is_refused_with_every_reason(run, make_model):
     assert result.exit_code == 1
     reasons = [x for x in result.stdout.splitlines() if x.startswith("refused: ")]
     assert len(reasons) >= 6  # gate, up and down of two layers
+
+
+def test_heads_that_fit(run, model_folder):
+    result = run("check", model_folder, tiny_medusa.path())
+    assert result.exit_code == 0, result.stdout
+    assert result.stdout.endswith("fits\n")
+    for told in ("medusa", "3 of 2 blocks, matrix: the target's", "195"):
+        assert told in result.stdout
+
+
+def test_heads_of_another_model_are_refused_with_every_reason(run, tmp_path):
+    saved_model.write(tmp_path, embed_size=32)
+    result = run("check", tmp_path, tiny_medusa.path())
+    assert result.exit_code == 1
+    reasons = [x for x in result.stdout.splitlines() if x.startswith("refused: ")]
+    assert len(reasons) == 2 * 3 * 2  # weights and biases of three heads of two blocks
+    assert "1.0.linear.weight has shape (24, 24), expected (32, 32)" in result.stdout

@@ -8,7 +8,7 @@ import pytest
 
 from specjax import Engine, drafters
 from specjax.models import costs
-from tests import tiny_model, tiny_store
+from tests import tiny_medusa, tiny_model, tiny_store
 from tests.bigram import bigram
 
 # Options for those that have no defaults on the tiny model.
@@ -17,6 +17,7 @@ CHILDREN = ["prompt_lookup", "bigram"]
 FLAT = costs.Costs((1, 16), (10.0, 11.0), (0.1, 0.2), 0.1)
 OPTIONS = {
     "draft_model": {"layers": 1},
+    "medusa": {"model": tiny_medusa.path()},
     "cascade": {"layers": 1, "k": "3,4/0,4", "lenience": 3},
     "merge": {"children": CHILDREN},
     "fallback": {"children": CHILDREN},

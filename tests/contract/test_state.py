@@ -130,9 +130,12 @@ def _after_a_prompt(engine, drafter, seed):
     tokens = jnp.asarray(rng.integers(0, 3, (ROWS, CAPACITY)), jnp.int32)
     blank = programs.blank(held.recipe, held.params, ROWS, CAPACITY)
     sampled = sampling(ROWS, max_new_tokens=30)
-    state = held.prompt(blank, tokens, lengths, sampled).drafter
+    after = held.prompt(blank, tokens, lengths, sampled)
     history = history_lib.create(tokens, lengths, CAPACITY)
-    slots = 1 + drafter.drafter.bounds.nodes
+    if drafter.drafter.needs.features:
+        # Features belong to the text up to the first new token, which no lookup finds.
+        history, lengths = after.history, after.history.length
+    state, slots = after.drafter, 1 + drafter.drafter.bounds.nodes
     root = tree_lib.trunk(history, lengths - 1, jnp.ones_like(lengths), slots)
     return held.params, state, _view(engine, history), root
 

@@ -29,6 +29,7 @@ Options = sampling_lib.SamplingOptions
         ({"banned_ids": [-1]}, "banned_ids holds id -1"),
         ({"logit_bias": {3: np.nan}}, "logit_bias of id 3 is nan"),
         ({"logit_bias": {3: np.inf}}, "logit_bias of id 3 is inf"),
+        ({"logit_bias": {3: 10**400}}, "of id 3 must be a number that a float holds"),
         ({"stop_token_ids": range(17)}, "at most 16 are supported"),
         (
             {"banned_ids": [0] * 40, "logit_bias": dict.fromkeys(range(25), 1.0)},

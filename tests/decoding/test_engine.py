@@ -366,3 +366,23 @@ def _wrong() -> contracts.Drafter:
         bounds=contracts.Bounds(1, 1, 1),
         sources=(contracts.Source("wrong", 1),),
     )
+
+
+def test_rows_of_a_job_may_have_options_of_their_own(engine):
+    asked = [
+        {"max_new_tokens": 5},
+        {"max_new_tokens": 9, "temperature": 1.2, "seed": 4},
+        {"max_new_tokens": 9, "temperature": 1.2, "seed": 5},
+    ]
+    run = engine.start(engine.prepare([TEXT] * 3, asked))
+    run.advance(run.capacity)
+    together = engine.results(run)
+    alone = [engine.generate(TEXT, **options) for options in asked]
+    assert [x.tokens for x in together] == [x.tokens for x in alone]
+    assert [x.seed for x in together] == [0, 4, 5]
+    assert alone[1].tokens != alone[2].tokens
+
+
+def test_options_for_another_number_of_prompts_are_refused(engine):
+    with pytest.raises(ValueError, match="one for each of 2 prompts, got 1"):
+        engine.prepare([TEXT, TEXT], [{}])

@@ -178,3 +178,20 @@ def test_bad_ladder(widths):
 def test_bad_costs(costs):
     with pytest.raises(ValueError, match="costs must be 2 positive numbers"):
         adaptive_length(fixed(*CHAIN), widths=(1, 4), costs=costs)
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "message"),
+    [
+        ({"widths": 4}, TypeError, "widths must be a list, got 4"),
+        ({"costs": 3.0}, TypeError, "costs must be a list"),
+        ({"widths": (1, 4.0)}, TypeError, "a width must be an integer, got 4.0"),
+        ({"costs": (1, "2")}, TypeError, "a cost must be a number"),
+        ({"costs": (1, 10**400)}, ValueError, "a cost must be a number that a float"),
+        ({"kept_cost": 10**400}, ValueError, "kept_cost must be a number that a float"),
+    ],
+)
+def test_wrong_kinds(changes, error, message):
+    given = {"widths": (1, 4), "costs": (1.0, 2.0), **changes}
+    with pytest.raises(error, match=message):
+        adaptive_length(fixed(*CHAIN), **given)

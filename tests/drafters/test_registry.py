@@ -1,5 +1,6 @@
 """Names, options and their errors."""
 
+import numpy as np
 import pytest
 
 from specjax import Engine, drafters, verify
@@ -75,6 +76,18 @@ def test_equal_options_make_the_same_drafter():
         drafters.suffix(max_nodes=[5])
     with pytest.raises(TypeError, match=r"speculate: model must be a plain value"):
         drafters.speculate([5])
+
+
+def test_integers_of_numpy_make_the_same_drafter():
+    assert drafters.prompt_lookup(max_draft=np.int64(3)) is drafters.prompt_lookup(
+        max_draft=3
+    )
+
+
+@pytest.mark.parametrize("arguments", [{"bogus": 1}, {"max_draft": 1, "nodes": 2}])
+def test_an_unknown_argument_names_the_factory(arguments):
+    with pytest.raises(TypeError, match="prompt_lookup: got an unexpected keyword"):
+        drafters.prompt_lookup(**arguments)
 
 
 def test_what_equals_an_option_is_checked_all_the_same():

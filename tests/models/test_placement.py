@@ -83,6 +83,16 @@ def test_params_lie_row_by_row_where_they_are_for_tpu(
     assert Engine(lm).generate("the ban", **options).tokens == wanted.tokens
 
 
+@pytest.mark.parametrize("chosen", [1, "cpu"])
+def test_params_for_tpu_go_to_the_default_device(chosen, monkeypatch):
+    monkeypatch.setattr(placement, "_platform", lambda device: "tpu")
+    device = chosen if isinstance(chosen, str) else jax.devices()[chosen]
+    with jax.default_device(device):
+        put = placement.put(None, np.ones((2, 3), np.float32), (None, None))
+    wanted = jax.devices()[0 if isinstance(chosen, str) else chosen]
+    assert put.devices() == {wanted}
+
+
 @pytest.mark.parametrize("stacked", [False, True])
 def test_params_of_models_are_split_wherever_they_stand(stacked):
     params = tiny_model.language_model(qkv_bias=True).params

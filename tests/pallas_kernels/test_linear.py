@@ -315,6 +315,18 @@ def test_interleaved_weights_are_the_same_weights(kind, lanes):
     np.testing.assert_array_equal(form("xla")(x, other), form("xla")(x, weight))
 
 
+@pytest.mark.parametrize("lanes", [1, 16])
+@pytest.mark.parametrize("kind", ["f32", "q8_0", "q4_1", "q6_k"])
+def test_some_outputs_alone(kind, lanes):
+    weight = packed(kind, width(kind, 2), 48)
+    index = np.asarray([40, 0, 7, 7, 31])
+    chosen = linear_lib.pick(interleaved(weight, lanes), index)
+    assert (chosen.kind, chosen.shape) == (kind, (width(kind, 2), 5))
+    np.testing.assert_array_equal(
+        linear_lib.decode(chosen), linear_lib.decode(weight)[index]
+    )
+
+
 @pytest.mark.parametrize("kind", INTERLEAVED)
 def test_decoding_interleaved_weights_takes_little_memory(kind):
     """No more than the weights decoded: a gather would take 16 times as many bytes."""

@@ -78,6 +78,11 @@ def adaptive_length(
     of each width follows from the latter being far from flat on small devices.
     """
     inner = equipped.equip(child)
+    for name, values in (("widths", widths), ("costs", costs)):
+        if not isinstance(values, Sequence) or isinstance(values, str):
+            raise TypeError(f"adaptive_length: {name} must be a list, got {values!r}")
+    for width in widths:
+        checks.whole("adaptive_length", "a width", width)
     for cost in costs:
         checks.number("adaptive_length", "a cost", cost)
     checks.number("adaptive_length", "kept_cost", kept_cost)

@@ -1,0 +1,1 @@
+"""What drafters learn from: a target's own answers, in shards."""
